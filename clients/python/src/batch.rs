@@ -16,9 +16,9 @@ use crate::records::{Payloads, RecordFields, RecordFieldsBytes, RecordGroup};
 pub struct PyBatch(pub Arc<RecordGroup>);
 
 impl PyBatch {
-    /// Returns a column with one field of each record's [`RecordFields`], such as its sequence number. `offset` is the
-    /// field's place in `RecordFields`. With `extra` = 1, the column also contains this field of the group's final
-    /// entry.
+    /// Returns a column with one field of each record's [`RecordFields`], such as the sequence number. `offset` is the
+    /// field's place in `RecordFields`. With `extra` = 1, the column also contains this field of the final entry of the
+    /// group, which is no record.
     fn column<'py>(
         &self,
         py: Python<'py>,

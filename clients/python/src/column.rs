@@ -44,10 +44,10 @@ pub const F32: NumberFormat = NumberFormat(c"f", 4);
 pub const U64: NumberFormat = NumberFormat(c"Q", 8);
 pub const I64: NumberFormat = NumberFormat(c"q", 8);
 
-/// Types that consist of numbers without padding, so that all their bytes may be read.
+/// Types that consist of numbers without padding. All bytes of a value of such a type may therefore be read.
 ///
 /// # Safety
-/// A type may implement this trait only if it has this layout.
+/// A type may implement this trait only if it consists of numbers without padding.
 unsafe trait Plain {}
 
 const _: () =

@@ -41,8 +41,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Returns the client for one call. The caller must drop the client after the call, because a client that is kept
-    /// keeps the connection open.
+    /// Returns the client for one call. The caller must drop the client after the call: the connection stays open as
+    /// long as any client exists.
     pub fn client(&self, py: Python<'_>) -> PyResult<Client> {
         self.client.with_lock(py, |client| Ok(client.clone()))
     }

@@ -99,7 +99,7 @@ impl OutgoingRecord {
     }
 }
 
-/// Returns the part of a pattern before the first wildcard; `None` for a subject without wildcards.
+/// Returns the part of `subject` before the first wildcard; `None` if `subject` has no wildcard.
 pub fn prefix_of_pattern(subject: &str) -> Option<String> {
     let is_wildcard = |token: &str| token == "*" || token == ">";
     let literal =

@@ -70,7 +70,7 @@ impl StableBytes for ColumnView {
     }
 }
 
-/// All entities of a region at one time. Python reads each of their fields as a column, without a copy.
+/// All entities of a region at one time. Python reads each field of the entities as a column, without a copy.
 #[pyclass(frozen, name = "Entities", module = "dunlin")]
 pub struct PyEntities(pub RegionSnapshot);
 

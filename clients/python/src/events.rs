@@ -85,8 +85,8 @@ impl BufferedSubscriber {
         Ok(has_pieces)
     }
 
-    /// Returns the next event from the buffer, which contains the events that were already taken from the client;
-    /// `None` if the buffer is empty.
+    /// Returns the next event from the buffer; `None` if the buffer is empty. The buffer contains the events that were
+    /// already taken from the client.
     fn next_buffered(&self, py: Python<'_>, mode: IterationMode) -> PyResult<Option<Py<PyAny>>> {
         loop {
             let Some(next) = self.buffer().next(mode) else { return Ok(None) };

@@ -352,7 +352,7 @@ impl From<RequestError> for Failure {
 }
 
 /// Returns the table of error codes. Each row has the code's number, its name, whether to repeat a request that was
-/// refused with it, and advice.
+/// refused with this code, and advice.
 pub fn codes(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
     let rows = CODES.iter().map(|row| (row.code.number(), row.name, row.retry.to_string(), row.advice));
     PyTuple::new(py, rows.collect::<Vec<_>>())

@@ -29,8 +29,8 @@ impl<T> Drop for OwnedByProcess<T> {
     }
 }
 
-/// A handle to a value, which all threads of the process that created the handle may use. Child processes may not use
-/// it. All clones of a handle refer to the same value.
+/// A handle to a value. All threads of the process that created the handle may use the handle; child processes may not.
+/// All clones of a handle refer to the same value.
 #[derive(Debug)]
 pub struct SharedHandle<T>(Arc<Shared<T>>);
 
@@ -64,7 +64,7 @@ impl<T: Send> Closable for Shared<T> {
             return;
         }
         self.close_notify.notify_waiters();
-        // If another thread is using the value now, the other thread drops it when its call ends.
+        // If another thread is using the value now, the other thread drops the value at the end of its call.
         if let Ok(mut slot) = self.slot.try_lock() {
             let value = self.take_value(&mut slot);
             drop(slot);

@@ -17,8 +17,8 @@ use crate::record::PyRecord;
 #[pyclass(frozen, module = "dunlin")]
 pub struct Job {
     pub record: Py<PyRecord>,
-    /// The token with which the member acknowledges or returns the record, or renews its claim on it; 0 in a `share`
-    /// group.
+    /// The token with which the member acknowledges or returns the record, or renews its claim on the record; 0 in a
+    /// `share` group.
     pub token: u64,
     pub attempt: u32,
     pub claim: Duration,
@@ -67,8 +67,8 @@ impl Job {
         PyPosition(record.records.position(record.index))
     }
 
-    /// The token with which the member acknowledges or returns the record, or renews its claim on it; 0 in a `share`
-    /// group.
+    /// The token with which the member acknowledges or returns the record, or renews its claim on the record; 0 in a
+    /// `share` group.
     #[getter]
     fn token(&self) -> u64 {
         self.token
@@ -91,7 +91,7 @@ impl Job {
         settle(py, &self.settler, &[self.token], |settler, tokens| Ok(settler.ack(tokens)?))
     }
 
-    /// Returns the record to the group. The node delivers it again after `delay` seconds at the earliest.
+    /// Returns the record to the group. The node delivers the record again after `delay` seconds at the earliest.
     #[pyo3(signature = (delay = None), text_signature = "($self, delay=0.0)")]
     fn nack(&self, py: Python<'_>, delay: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let delay = arguments::timeout("delay", delay)?.unwrap_or_default();

@@ -193,7 +193,7 @@ impl Keys {
     }
 
     /// Watches the keys that begin with `prefix`. `start` contains an epoch and the first revision of that epoch to
-    /// watch; revision 0 means the oldest available one. `None` starts with the next change.
+    /// watch; revision 0 means the oldest available one. With `None`, the watch starts with the next change.
     fn watch(&self, py: Python<'_>, prefix: &[u8], start: Option<(u32, u64)>) -> PyResult<RawWatch> {
         let from = match start {
             None => WatchFrom::Now,

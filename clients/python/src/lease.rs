@@ -26,8 +26,8 @@ impl RawLease {
         RawLease { id, ttl, handle, lease: SharedHandle::new(lease) }
     }
 
-    /// Returns the handle for one call. The caller must drop the handle after the call, because a handle that is kept
-    /// keeps the connection open.
+    /// Returns the handle for one call. The caller must drop the handle after the call: the connection stays open as
+    /// long as any handle exists.
     pub fn handle(&self, py: Python<'_>) -> PyResult<LeaseHandle> {
         self.handle.try_with(py, |handle| Ok(handle.clone()))
     }

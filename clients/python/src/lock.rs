@@ -19,8 +19,8 @@ pub struct RawLock {
 
 #[pymethods]
 impl RawLock {
-    /// Takes the lock and returns its fencing token. If the lock is already taken, fails without `wait`. With `wait`,
-    /// waits for the lock for as long as the lease lives.
+    /// Takes the lock and returns its fencing token. If another lease holds the lock, `wait` decides: `false` makes the
+    /// call fail, and `true` makes it wait for the lock as long as this lease lives.
     fn acquire(&self, py: Python<'_>, wait: bool) -> PyResult<u64> {
         let (kv, handle) = (self.connection.get().client(py)?.kv(), self.lease.get().handle(py)?);
         let (name, value) = (&self.name, &self.value);

@@ -49,8 +49,8 @@ impl PrefetchingMember {
         }
     }
 
-    /// Takes one event; returns `None` if none is available. Never takes a second event in advance: the record of that
-    /// event would wait in this process, although another member could process the record.
+    /// Takes one event; returns `None` if none is available. Never takes a second event in advance: the second event's
+    /// record would wait in this process, although another member could process this record.
     fn take_event(&mut self) -> Result<Option<MemberEvent>, Failure> {
         let event = match self.member.try_next()? {
             None => return Ok(None),

@@ -55,13 +55,13 @@ impl PyReceipt {
     }
 }
 
-/// Collects the errors about refused records, so that a call can send all its records before it reports them.
+/// Collects the errors about refused records, so that a call can send all its records before it reports these errors.
 #[derive(Default)]
 struct RefusedRecords(Option<PublishError>);
 
 impl RefusedRecords {
-    /// Sends a record. The call of `publisher` may return an error about earlier records that were refused. This
-    /// function then keeps the error and succeeds, because the new record was sent nevertheless.
+    /// Sends a record through `publisher`. If the publisher reports that earlier records were refused, this function
+    /// keeps the error and succeeds, because the publisher has sent the new record nevertheless.
     fn send(&mut self, publisher: &mut Publisher, draft: Draft<'_>) -> Result<(), PublishError> {
         match publisher.send(draft) {
             Err(PublishError::LeftOut { record, more, why }) => {
@@ -95,7 +95,7 @@ impl RefusedRecords {
 #[pyclass(frozen, weakref, name = "Publisher", module = "dunlin")]
 pub struct PyPublisher {
     pub subject: String,
-    /// If `subject` is a pattern, the part of it before the first wildcard; `None` if `subject` is a single subject.
+    /// The part of `subject` before its first wildcard; `None` if `subject` is no pattern.
     pub prefix: Option<String>,
     pub publisher: SharedHandle<Publisher>,
 }

@@ -201,8 +201,8 @@ impl PyReplica {
         }
     }
 
-    /// Calls a function with all states that are complete. A topic has one state for each of its partitions, so the
-    /// function receives the partition, the position and the state of each.
+    /// Calls `read` with all complete states of the topic, which has one state for each partition. For each state,
+    /// `read` receives the partition, the position and the state itself.
     fn with_states<R: Send>(
         &self,
         py: Python<'_>,

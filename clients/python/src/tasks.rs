@@ -226,8 +226,8 @@ impl TaskCalls {
         info(py, &view, now_ms)
     }
 
-    /// Returns one page of the tasks that match the filter, and the number with which to request the next page; `None`
-    /// after the last page.
+    /// Returns one page of the tasks that match the filter, and the number with which to request the next page. For the
+    /// last page, this number is `None`.
     #[pyo3(signature = (tenant, queue, kind, stage, label, start, limit, whole))]
     #[expect(clippy::too_many_arguments, reason = "as many as a filter has parts; Python gives them names")]
     fn page<'py>(

@@ -41,7 +41,8 @@ pub struct RawViewer {
     viewer: SharedHandle<SceneViewer>,
 }
 
-/// A change of a scene, and the entity that has changed. The entity is `None` if it is no longer visible.
+/// A change of a scene, and the entity that has changed. `None` instead of the entity means that the entity is no
+/// longer visible.
 struct EntityChange(SceneChange, Option<SceneEntity>);
 
 /// An entity copied out of the scene. In two dimensions, position and velocity have two numbers.
@@ -236,7 +237,7 @@ fn bare_entity<const D: usize>(
     Ok(Entity { velocity, kind, ..Entity::at(id, position) })
 }
 
-/// Converts coordinates to an array. Fails unless there are as many finite numbers as dimensions.
+/// Converts coordinates to an array. Fails unless there is exactly one finite number for each dimension.
 fn point<const D: usize>(numbers: Option<Vec<f32>>) -> PyResult<Option<[f32; D]>> {
     let Some(numbers) = numbers else { return Ok(None) };
     let point =

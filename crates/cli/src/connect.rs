@@ -27,7 +27,7 @@ pub fn connect(global: &GlobalOptions, name: &str) -> Result<Client> {
 }
 
 /// Like [`connect`], but while the node is unreachable, reports the outage once and waits. Returns `None` if the
-/// command has to end before it is connected.
+/// command has to end before there is a connection.
 pub fn connect_when_up(
     global: &GlobalOptions,
     name: &str,
@@ -70,8 +70,8 @@ pub fn connect_slow(global: &GlobalOptions, name: &str) -> Result<Client> {
     connect_with(global, name, ClientLimits { credit_bytes: 16 << 10, ..ClientLimits::default() })
 }
 
-/// Like [`connect`], for a member of a group that takes one record at a time. The records that it has not taken remain
-/// for the other members.
+/// Like [`connect`], for a group member that takes one record at a time. The records that this member has not taken
+/// remain for the other members.
 pub fn connect_one_by_one(global: &GlobalOptions, name: &str) -> Result<Client> {
     connect_with(global, name, ClientLimits { credit_bytes: 1, ..ClientLimits::default() })
 }

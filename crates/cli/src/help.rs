@@ -90,8 +90,9 @@ fn example(line: &str, out: &mut Vec<String>) {
     }
 }
 
-/// Wraps text at spaces. The first line begins with `indent`. Without `line_end`, later lines also begin with `indent`.
-/// Otherwise, they begin with `INDENT`, and every line but the last ends with `line_end`.
+/// Wraps text at spaces. The first line begins with `indent`. If `line_end` is empty, later lines also begin with
+/// `indent`. If `line_end` is not empty, later lines begin with `INDENT`, and every line but the last ends with
+/// `line_end`.
 fn wrap(text: &str, indent: &str, line_end: &str, out: &mut Vec<String>) {
     let mut line = indent.to_owned();
     let mut is_empty = true;

@@ -1,7 +1,8 @@
-//! Reads standard input or a file in a separate thread, so that Ctrl-C can end a command while it waits for input.
+//! Reads standard input or a file in a separate thread, so that Ctrl-C can end a command while the command waits for
+//! input.
 //!
-//! The thread ends when the input ends, or with the process. It reads at most [`CHUNKS_AHEAD_MAX`] chunks that the
-//! command has not taken yet.
+//! The thread ends when the input or the process ends. It reads at most [`CHUNKS_AHEAD_MAX`] chunks that the command
+//! has not taken yet.
 
 use std::io::{self, ErrorKind, Read};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};

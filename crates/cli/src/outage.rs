@@ -13,8 +13,8 @@ use dunlin_wire::{CODES, RetryAdvice};
 use crate::console::TextPainter;
 use crate::format::text::escaped_lines;
 
-/// The pause between two attempts of a command. The client pauses between its own attempts, but may also return at
-/// once; this pause then prevents a busy loop.
+/// The pause between two attempts of a command. A call of the client may fail at once: without this pause, the command
+/// would repeat such a call in a busy loop.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The time after which a lost connection is reported.
@@ -38,8 +38,8 @@ impl OutageReport {
         self.report_once(&why, paint)
     }
 
-    /// Reports a lost connection unless this outage was reported before, and pauses. Returns an error if the node
-    /// refused the client and will refuse it again.
+    /// Reports a lost connection unless this outage was reported before. Pauses in either case. Returns an error if the
+    /// node refused the client and will refuse it again.
     pub fn report_once(&mut self, why: &str, paint: TextPainter) -> Result<()> {
         self.report(why, paint)?;
         thread::sleep(PAUSE);

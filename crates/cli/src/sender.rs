@@ -1,4 +1,4 @@
-//! Publishes texts, lines and whole files, with a limited rate if the user wants.
+//! Publishes texts, lines and whole files. The user can limit the rate.
 //!
 //! If the connection is lost, the client keeps the records that have no response yet, and later sends them again with
 //! the same record numbers, so that no record is appended twice. If the node has no room for records, it refuses them.
@@ -288,8 +288,8 @@ impl NoRoomClock {
             .is_none_or(|patience| self.since.map_or(Duration::ZERO, |since| since.elapsed()) < patience)
     }
 
-    /// Ends the time without room if the node has acknowledged records since its last refusal. The node may still
-    /// refuse records that were sent later.
+    /// If the node has acknowledged records since its last refusal, it had room again: clears `since`. The node may
+    /// still refuse records that were sent later.
     fn reset_after_ack(&mut self, acknowledged: u64) {
         if acknowledged > self.acknowledged {
             (self.since, self.pause) = (None, PAUSE_MIN);

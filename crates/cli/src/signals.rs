@@ -21,7 +21,7 @@ pub const GRACE: Duration = Duration::from_secs(1);
 /// The exit code of a process that Ctrl-C has ended, as shells report it.
 const INTERRUPTED: i32 = 130;
 
-/// Makes a write fail, as on a full disk, if it exceeds the process's limit for the size of files. By default, such a
+/// Makes a write that exceeds the process's limit for the size of files fail, as on a full disk. By default, such a
 /// write sends SIGXFSZ, which ends the process.
 pub fn ignore_file_size_signal() {
     // If the handler cannot be installed, the default behaviour stays.
@@ -64,8 +64,8 @@ impl StopFlag {
         Ok(StopFlag(stop))
     }
 
-    /// Also sets the flag when the program that reads standard output, such as `head -1`, has ended. Without this, a
-    /// command would notice that end only at its next write, and it may have nothing to write.
+    /// Also sets the flag when the program that reads standard output, such as `head -1`, has ended. Otherwise, a
+    /// command would notice the program's end only at the command's next write, which may never come.
     pub fn set_when_stdout_closes(&self) {
         let stop = self.clone();
         thread::spawn(move || {
@@ -102,7 +102,7 @@ impl StopFlag {
         });
     }
 
-    /// Returns a stop flag that shares `flag` with another component, which can set it.
+    /// Returns a stop flag that shares `flag` with another component. The other component can set the flag.
     pub fn of(flag: Arc<AtomicBool>) -> StopFlag {
         StopFlag(flag)
     }

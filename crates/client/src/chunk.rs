@@ -13,7 +13,8 @@ pub(crate) struct Chunks {
     current: Arc<Vec<u8>>,
     /// The number of bytes at the beginning of `current` whose messages were delivered.
     delivered: usize,
-    /// Other chunks for reading. Subscribers still held them when the thread began to read into another chunk.
+    /// Earlier chunks, which subscribers still held when the thread began to read into another chunk. Once no
+    /// subscriber holds such a chunk, the thread can use it again.
     spare: Vec<Arc<Vec<u8>>>,
 }
 

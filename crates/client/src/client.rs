@@ -102,8 +102,8 @@ impl Client {
         Ok(Client::new(url.parse()?, options)?)
     }
 
-    /// Connects to the node at `address`. Tries each of its endpoints once, for at most `connect_ms_max`. If a node is
-    /// still starting, continues to try until the time for all endpoints together has passed.
+    /// Connects to the node at `address`. Tries each endpoint of the address once, for at most `connect_ms_max`. If a
+    /// node is still starting, repeats this until the time for all endpoints together has passed.
     pub fn connect_to(address: Address, options: ClientOptions) -> Result<Client, ConnectError> {
         let endpoints = address.resolve().map_or(1, |all| all.len().max(1)) as u32;
         let client = Client::new(address, options)?;
@@ -245,8 +245,8 @@ impl Client {
     }
 
     /// Like [`subscribe_nowait`](Client::subscribe_nowait), for a node that feeds its mirror of a topic. `placement` is
-    /// the topic's name, and an epoch of its placement: the owner does not accept the subscription for a later topic of
-    /// this name.
+    /// the topic's name, and an epoch of the topic's placement. If the topic was deleted, the owner does not accept the
+    /// subscription for a later topic of the same name.
     pub fn subscribe_to_placement(
         &self,
         pattern: &str,

@@ -30,8 +30,8 @@ pub enum DisconnectReason {
 }
 
 impl DisconnectReason {
-    /// Returns the reason that a refusal by the node means; `was_up` says whether the client was connected before.
-    /// After a temporary refusal, the client's handles continue to work.
+    /// Converts a refusal by the node to a reason. `was_up` says whether the client was connected before. After a
+    /// temporary refusal, the client's handles continue to work.
     pub(crate) fn refused(refused: RefusedError, was_up: bool) -> DisconnectReason {
         match refused.code {
             ErrorCode::Opening => DisconnectReason::Opening(refused),

@@ -263,8 +263,8 @@ impl Member {
     }
 
     /// Asks the node to deliver no more records. Only for members with
-    /// [`returns_unconsumed`](GroupOptions::returns_unconsumed). After the last record, the member's next read returns
-    /// an error.
+    /// [`returns_unconsumed`](GroupOptions::returns_unconsumed). After the member has read all records that were
+    /// delivered to it, its next read returns an error.
     pub fn end(&self) {
         self.subscriber.send_unsubscribe();
     }
@@ -317,8 +317,8 @@ impl Member {
     }
 }
 
-/// A handle with which any thread acknowledges, gives back and renews the claims of a member. It is valid until the
-/// member leaves the group.
+/// A handle with which any thread acknowledges, gives back and renews the claims of a member. The handle is valid until
+/// the member leaves the group.
 #[derive(Debug, Clone)]
 pub struct ClaimSettler {
     shared: Arc<SharedClient>,

@@ -1,5 +1,5 @@
 //! The inbox of a subscription: received records and notices that the subscriber has not taken yet. The thread that
-//! reads the socket fills the inbox. The subscriber takes everything in it at once.
+//! reads the socket fills the inbox. The subscriber takes all contents of the inbox at once.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -92,7 +92,7 @@ impl SubscriberInbox {
     /// Creates an inbox for at most `unread_bytes_max` unread bytes, besides snapshots of states.
     ///
     /// A message that gives the subscriber no event returns its credit at once. As soon as such messages have returned
-    /// `refund_max` bytes, the client reports them to the node. Otherwise, the node could wait for credit from a
+    /// `refund_max` bytes, the client reports these bytes to the node. Otherwise, the node could wait for credit from a
     /// subscriber that has nothing to read.
     pub(crate) fn new(unread_bytes_max: u64, refund_max: u64) -> SubscriberInbox {
         SubscriberInbox {
@@ -116,8 +116,8 @@ impl SubscriberInbox {
         Err(ConnectionError::Credit { sent, allowed: self.unread_bytes_max })
     }
 
-    /// Moves all items into `batch`, which must be empty. Returns `false` if there are no items. Fails if there are
-    /// none and the subscription has ended.
+    /// Moves all items into `batch`, which must be empty, and returns `true`. If there are no items, returns `false`,
+    /// or an error if the subscription has ended.
     pub(crate) fn take(&self, batch: &mut InboxBatch) -> Result<bool, SubscribeError> {
         let mut state = self.lock();
         if state.batch.items.is_empty() {
@@ -192,8 +192,9 @@ impl SubscriberInbox {
         self.lock().start_positions.push((Arc::clone(log), at));
     }
 
-    /// Takes the position in each log at which the subscription began; `None` until the node has accepted it. The
-    /// positions stay available after the subscription has ended, because both messages may arrive together.
+    /// Takes the position in each log at which the subscription began; `None` until the node has accepted the
+    /// subscription. The positions stay available after the subscription has ended: its end may arrive together with
+    /// its beginning.
     pub(crate) fn take_start_positions(&self) -> Option<Vec<(Arc<LogName>, Position)>> {
         let mut state = self.lock();
         state.is_subscribed.then(|| std::mem::take(&mut state.start_positions))

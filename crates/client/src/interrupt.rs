@@ -13,11 +13,11 @@ thread_local! {
     static CURRENT: RefCell<Option<SharedCheck>> = const { RefCell::new(None) };
 }
 
-/// A check of the caller, the time of its last call, and whether it has ever returned `true`.
+/// A check that a caller has passed to [`interruptible`], and whether the check has ever returned `true`.
 struct InterruptCheck {
     interrupted: Box<dyn Fn() -> bool>,
-    /// The time of the last call. All waits inside one call of [`interruptible`] share this time, so that many short
-    /// waits do not call the check more often than one long wait does.
+    /// The time of the last call of `interrupted`. All waits inside one call of [`interruptible`] share this time, so
+    /// that many short waits do not call `interrupted` more often than one long wait does.
     last_call: Cell<Instant>,
     has_fired: Cell<bool>,
 }

@@ -2,9 +2,9 @@
 //!
 //! Invariants:
 //! - Most commands are sent only once, even if the connection is lost. If the response is lost, the result is
-//!   [`Unknown`](KvError::Unknown), and the node may still carry out the command later, even after reads that do not
-//!   show it. Only a conditional write, such as [`Kv::cas`], can be repeated safely. Queries, and the few commands
-//!   whose repetition has no further effect, are sent again on the next connection.
+//!   [`Unknown`](KvError::Unknown), and the node may still carry out the command later, even after a read that does not
+//!   show the command's effect. Only a conditional write, such as [`Kv::cas`], can be repeated safely. Queries, and the
+//!   few commands whose repetition has no further effect, are sent again on the next connection.
 //! - Reads are linearizable, except through [`Kv::stale`].
 
 mod error;
@@ -112,8 +112,8 @@ impl Kv {
         Ok(self.write(&ControlCommand::Put { key, value, lease })?.revision)
     }
 
-    /// Writes a key if its last write was in the revision `expect`; 0 means that the key must not exist. Otherwise,
-    /// fails with [`KvError::Moved`]. Returns the revision of the write.
+    /// Writes a key if its last write was in the revision `expect`, or, with 0, if the key does not exist. Returns the
+    /// revision of the write. If the condition does not hold, fails with [`KvError::Moved`].
     pub fn cas(&self, key: impl AsRef<[u8]>, expect: u64, value: impl AsRef<[u8]>) -> Result<u64, KvError> {
         let (key, value) = (key.as_ref(), value.as_ref());
         Ok(self.write(&ControlCommand::PutIf { key, value, lease: 0, expect })?.revision)

@@ -8,10 +8,10 @@
 //!   until every batch has a response, and then continues with the number of the first refused record.
 //! - Refused records are kept until they are sent again, or until new records are published. Their total size is at
 //!   most `in_flight_bytes_max` plus one batch.
-//! - The numbers of a batch that may have been appended are never used for other records: the owner would take these
-//!   records for duplicates. Such a batch is sent again unchanged before anything else, until the topic's log has
-//!   appended or refused it. A refusal from any other part of the node does not show whether an earlier attempt to send
-//!   the batch was appended.
+//! - The numbers of a batch that may have been appended are never used for other records, because the owner would take
+//!   the other records for duplicates. A batch that may have been appended is sent again unchanged before anything
+//!   else, until the topic's log has appended or refused it. A refusal from any other part of the node does not show
+//!   whether an earlier attempt to send the batch was appended.
 
 mod sent;
 
@@ -70,8 +70,8 @@ pub(crate) enum BatchOutcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RefusedPart {
     Batch,
-    /// One record, identified by how many records were pushed to the lane up to and including it. The batch's other
-    /// records are sent again.
+    /// One record. With the number n, the refused record is the nth record that was pushed to the lane. The batch's
+    /// other records are sent again.
     Record(u64),
     /// One record, but the refusal does not say which. To find it, the batch is sent again as two separate halves.
     Unknown,

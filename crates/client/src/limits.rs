@@ -20,7 +20,7 @@ pub struct ClientLimits {
     pub snapshot_bytes_max: usize,
     /// The maximum number of logs that the node may announce to all subscriptions of the client together.
     pub channels_max: usize,
-    /// The maximum number of publishers that a responder keeps open. It has one for each requester.
+    /// The maximum number of publishers that a responder keeps open. A responder has one publisher for each requester.
     pub reply_publishers_max: usize,
     /// How long an attempt to connect, including the greeting, may take, in ms.
     pub connect_ms_max: u64,
@@ -29,7 +29,7 @@ pub struct ClientLimits {
     pub backoff_base_ms: u64,
     /// The largest value of the upper limit that begins at `backoff_base_ms` and doubles with each attempt, in ms.
     pub backoff_max_ms: u64,
-    /// For how many heartbeat intervals a wait goes on without a connection before it fails. The next call tries again.
+    /// How many heartbeat intervals a wait lasts without a connection before the wait fails. The next call tries again.
     pub patience_heartbeats: u32,
     /// How long the client waits for a response while the node is alive, in ms.
     pub answer_ms_max: u64,
@@ -70,8 +70,8 @@ impl ClientLimits {
     }
 }
 
-/// The maximum number of topics whose configuration a client remembers after it has created them. If a node has lost
-/// such a topic, the client creates it again.
+/// A client remembers the configuration of at most this many topics that it has created. If a node has lost such a
+/// topic, the client creates the topic again.
 pub(crate) const CREATED_MAX: usize = 1_024;
 /// The smallest size in bytes of a batch that stays in the chunk into which it was read. A smaller batch is copied, so
 /// that a few unread bytes do not keep a whole chunk in use.

@@ -27,7 +27,7 @@ use crate::refusal::RefusedError;
 use crate::session::ConnectionError;
 use crate::socket::Socket;
 
-/// How long a client that closes its connection waits for the node to close it first.
+/// When a client closes its connection, it waits at most this long for the node to close the connection first.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// How many times a spinning caller checks the socket before it reads the clock again.
@@ -248,11 +248,11 @@ impl Link {
         Ok(())
     }
 
-    /// Called when a caller waited and no message arrived. If this has lasted for two heartbeat intervals, the node
-    /// counts as dead, and the connection is ended.
+    /// Called when a caller has waited and no message has arrived. If no message has arrived for two heartbeat
+    /// intervals, the node counts as dead, and the connection is ended.
     fn handle_silence(&mut self, shared: &SharedClient) -> PumpOutcome {
         let now = Instant::now();
-        // If no caller waited for a time, this time does not count as silence of the node.
+        // A period in which no caller waited does not count as silence of the node.
         if now.duration_since(self.last_wait) > self.heartbeat {
             self.silent_since = None;
         }
@@ -538,8 +538,8 @@ fn would_block(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted)
 }
 
-/// Returns the name of the protocol that the node's port uses, if its first bytes show that this is not Dunlin's own
-/// protocol.
+/// Returns what kind of listener sent `first_bytes`, if the bytes belong to one of the other protocols that a node
+/// serves.
 fn detect_other_protocol(first_bytes: &[u8]) -> Option<&'static str> {
     // The first message of an HTTP/2 server is a SETTINGS frame.
     let is_http2 = first_bytes.len() > 4 && first_bytes[..2] == [0, 0] && first_bytes[3] == 4;

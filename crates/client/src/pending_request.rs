@@ -23,7 +23,7 @@ pub(crate) fn deadline(timeout: Duration) -> Instant {
 pub(crate) const REPEAT_PAUSE: Duration = Duration::from_millis(20);
 
 /// Calls `attempt`, which sends a request whose repetition has no further effect. If `attempt` fails with an error for
-/// which `is_lost` returns `true`, calls it again after a pause, but not after the time `until`.
+/// which `is_lost` returns `true`, calls `attempt` again after a pause, but not after the time `until`.
 pub(crate) fn repeat_while_lost<E>(
     until: Instant,
     is_lost: impl Fn(&E) -> bool,
@@ -81,7 +81,8 @@ impl SharedClient {
         if !is_unsent {
             self.outbox.write(&message);
         }
-        // Only these kinds of requests do not depend on the connection, so only they can be sent again on the next one.
+        // Only these kinds of requests do not depend on the connection. Only they can therefore be sent again on the
+        // next connection.
         if matches!(request, FromClient::Control(_) | FromClient::Tasks(_)) {
             slot.store_message(message, is_unsent);
         }

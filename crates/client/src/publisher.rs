@@ -141,8 +141,8 @@ impl Publisher {
         self.publishing.lock().lanes.iter().map(crate::lane::PublishLane::acknowledged).sum()
     }
 
-    /// Sends all refused records again, in order: those passed to the call that reported the refusal, and those of
-    /// later calls. If the caller publishes a new record instead, the refused records are discarded.
+    /// Sends all refused records again, in order, after a call has reported the refusal. Records that were not sent
+    /// before this report are also sent. If the caller publishes a new record instead, all these records are discarded.
     pub fn send_refused_again(&mut self) -> Result<(), PublishError> {
         let mut state = self.lock_when_ready()?;
         let number = self.publishing.number;
@@ -223,7 +223,7 @@ impl Publisher {
         if state.is_settling() {
             drop(state);
             // After the owner has refused a batch, it also refuses all later batches. New records can receive numbers
-            // when the owner has responded to all of these batches.
+            // only when the owner has responded to all of these batches.
             self.wait(PublisherState::is_answered)?;
             state = self.publishing.lock();
         }

@@ -14,7 +14,7 @@ use crate::lane::{BatchOutcome, PublishLane, RefusedPart};
 use crate::refusal::publish_error;
 
 /// The maximum number of single records that may be refused before a call reports the refusals. After more refusals,
-/// the client also discards the other records that it has kept to send them again.
+/// the client also discards the other records, which it has kept in order to send them again.
 const REFUSED_RECORDS_MAX: u64 = 64;
 
 /// The state of a publisher, which its handle and the thread that reads the connection share.

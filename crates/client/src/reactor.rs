@@ -131,7 +131,8 @@ impl Reactor {
             return Poll::Pending;
         };
         if !self.socket.as_ref().is_some_and(|registered| Arc::ptr_eq(registered.get_ref(), socket)) {
-            // This fails if the system cannot watch another socket. The timer then wakes the task instead, only later.
+            // The registration fails if the system cannot watch another socket. The timer then wakes the task, but
+            // later than the socket would.
             #[expect(
                 deprecated,
                 reason = "`register` is unsafe; this file stays open while it is registered"

@@ -52,7 +52,7 @@ pub(crate) struct RelayShared {
 
 #[derive(Default)]
 struct State {
-    /// For each partition, the number that the next record receives if its producer does not number its records.
+    /// For each partition, the number that the next record receives if the record's producer does not number records.
     next: Vec<u64>,
     unanswered: VecDeque<UnansweredBatch>,
     refused: Option<PublishError>,

@@ -19,10 +19,10 @@ use crate::publisher::{Publisher, PublisherOptions};
 use crate::subscriber::Subscriber;
 use crate::topics::CallError;
 
-/// The prefix of a query: the message DESCRIBE_SETTINGS with this prefix and a subject as the topic's name. It asks
-/// whether the subject has a subscriber (`docs/protocol.md`).
+/// The prefix with which a client asks whether a subject has a subscriber: the client sends DESCRIBE_SETTINGS, with
+/// this prefix and the subject in place of a topic's name (`docs/protocol.md`).
 const SUBSCRIBER_QUERY_PREFIX: &str = "$DUNLIN.heard.";
-/// The maximum number of publishers that a requester keeps open. It has one for each subject.
+/// The maximum number of publishers that a requester keeps open. A requester has one publisher for each subject.
 const PUBLISHERS_MAX: usize = 256;
 
 /// A handle that sends requests, one at a time, and receives their replies. A request fails if the connection is lost
@@ -48,8 +48,8 @@ struct ReplyInbox {
     subscriber: Subscriber,
     /// The prefix of this requester's reply subjects.
     prefix: String,
-    /// The length of the literal prefix of the inbox's topic, in bytes. A received record contains only the part of its
-    /// subject after this prefix, the tail.
+    /// The length of the literal prefix of the inbox's topic, in bytes. A received record contains only the tail of its
+    /// subject, which is the part after this prefix.
     topic_prefix_bytes: usize,
     connection: u64,
 }
@@ -60,8 +60,8 @@ impl Client {
         Requester { client: self.clone(), inbox: None, publishers: HashMap::new(), requests: 0 }
     }
 
-    /// Fails if the subject has no subscriber. Succeeds if the node does not know this query, because the subject may
-    /// then have a subscriber.
+    /// Asks the node whether the subject has a subscriber, and fails if it has none. If the node does not know this
+    /// query, the subject may have a subscriber, so the check succeeds.
     fn check_subscriber(&self, subject: &str) -> Result<(), RequestError> {
         match self.topic_settings(&format!("{SUBSCRIBER_QUERY_PREFIX}{subject}")) {
             Err(CallError::Refused(refused)) if refused.code == ErrorCode::NoResponder => {

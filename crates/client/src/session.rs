@@ -43,7 +43,7 @@ pub struct Disconnection {
 #[derive(Debug, Default)]
 pub(crate) struct ClientSession {
     pub(crate) is_up: bool,
-    /// Since when and why there is no connection; `None` while there is one, and before the first.
+    /// Since when and why there is no connection; `None` while there is a connection, and before the first one.
     pub(crate) disconnection: Option<Disconnection>,
     /// How many connections have been made so far.
     pub(crate) generation: u64,
@@ -201,8 +201,8 @@ impl ResponseSlot {
         self.is_unsent.store(is_unsent, Ordering::Relaxed);
     }
 
-    /// Makes the next connection send the request again, if its message was kept. The caller knows that no node has
-    /// handled the request.
+    /// Makes the next connection send the request again, if the request's message was kept. The caller knows that no
+    /// node has handled the request.
     fn mark_unsent(&self) {
         self.is_unsent.store(self.message.get().is_some(), Ordering::Relaxed);
     }

@@ -1,8 +1,8 @@
 //! One connected socket, TCP or Unix, with or without TLS.
 //!
-//! A connected socket is in blocking mode. A caller that waits for bytes blocks in `recv` itself, which saves a system
-//! call that first waits until the socket is ready. A caller that must not wait passes a flag to the system instead. A
-//! blocked `recv` ends after [`TICK`] at the latest.
+//! A connected socket is in blocking mode. A caller that waits for bytes blocks in `recv`. This saves the system call
+//! that would otherwise wait until the socket is ready. A caller that must not wait passes a flag to the system
+//! instead. A blocked `recv` ends after [`TICK`] at the latest.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -95,7 +95,8 @@ impl Socket {
         }
     }
 
-    /// Writes encrypted bytes that the socket had no room for in [`send`](Socket::send). Returns whether none are left.
+    /// Writes encrypted bytes that the socket had no room for in [`send`](Socket::send). Returns `true` if no such
+    /// bytes are left.
     pub(crate) fn flush(&self) -> io::Result<bool> {
         self.tls.as_ref().map_or(Ok(true), |tls| tls.flush(&self.fd))
     }

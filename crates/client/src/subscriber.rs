@@ -103,7 +103,8 @@ impl Subscriber {
         (self.next > 0 && self.next <= self.batch.items.len()).then(|| self.current_item())
     }
 
-    /// Reports that the subscriber has consumed the records up to `last` of a batch that it has read in part.
+    /// Reports the records of the current batch up to `last` as consumed. The subscriber may have read only a part of
+    /// the batch.
     pub(crate) fn consume_through(&mut self, last: ConsumedPosition) {
         if let Some(consumed) = &mut self.consumed {
             consumed.retain(|(log, _)| !Arc::ptr_eq(log, &last.0));

@@ -174,9 +174,9 @@ impl Tasks {
         self.count_changed(&TaskCommand::Retry { task })
     }
 
-    /// Queues the oldest dead letters of a tenant again: at most `count`, or with 0 as many as one command can. Returns
-    /// their number, and whether the tenant has more dead letters. Skips poisoned tasks: tasks that crashed their
-    /// workers.
+    /// Queues the oldest dead letters of a tenant again, at most `count`; 0 means as many as one command can restart.
+    /// Returns their number, and whether the tenant has more dead letters. Skips poisoned tasks: tasks that crashed
+    /// their workers.
     pub fn redrive(&self, tenant: &str, count: u32) -> Result<(u64, bool), TasksError> {
         self.count_changed_with_more(&TaskCommand::RedriveSafe { tenant: tenant.as_bytes(), count })
     }
@@ -192,10 +192,10 @@ impl Tasks {
     /// Skips poisoned tasks unless `poisoned` is set. A task that fails again during this call stays a dead letter,
     /// unless another client restarts or removes dead letters at the same time.
     pub fn redrive_many(&self, tenant: &str, count: u64, poisoned: bool) -> Result<u64, TasksError> {
-        // Several commands together restart at most as many tasks as there are dead letters now. The cluster restarts
-        // dead letters in the order in which they failed. Tasks that fail again during this call are therefore last,
-        // and are not restarted twice. Poisoned tasks that are skipped must not be counted, because that many other
-        // tasks could then be restarted twice.
+        // No task is restarted twice: if there are several commands, they restart at most as many tasks as there are
+        // dead letters now. The cluster restarts dead letters in the order in which they failed, so tasks that fail
+        // again during this call are last. Poisoned tasks that are skipped are not counted; otherwise, as many other
+        // tasks could be restarted twice.
         let has_one_step = count <= u64::from(SchedulerLimits::default().batch_max);
         let count = match has_one_step {
             true => count,

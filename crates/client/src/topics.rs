@@ -19,8 +19,8 @@ use crate::refusal::RefusedError;
 
 /// The number of topics on one page of a list.
 const PAGE_TOPICS: u32 = 1_000;
-/// The prefix of a query: a request for the settings of a topic, with this prefix before the topic's name. It returns
-/// the topic's groups that have dead letters which were not stored yet.
+/// The prefix with which a client asks for the groups of a topic that have dead letters which were not stored yet. The
+/// client requests the settings of a topic, with this prefix before the topic's name.
 const PENDING_DEAD_LETTERS: &str = "$DUNLIN.dead.";
 /// How many requests for settings the client sends before it waits for the first response.
 const SETTINGS_AHEAD: usize = 256;

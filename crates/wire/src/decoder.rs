@@ -1,7 +1,8 @@
 //! Splits a stream of bytes into messages and decodes them.
 //!
-//! The caller keeps the bytes. The decoder returns the first message in them, and the length of this message. It checks
-//! a message's header as soon as the eight bytes of the header are present, even if the rest is missing.
+//! The caller keeps the bytes. The decoder returns the first message in them, and the length of this message. The
+//! decoder checks a message's header as soon as the eight bytes of the header are present, even if the rest of the
+//! message is missing.
 
 use crate::error::WireError;
 use crate::from_client::FromClient;

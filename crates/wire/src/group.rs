@@ -17,7 +17,7 @@ choice! {
     pub enum GroupKind {
         /// Each record goes to one member, at most once.
         Share = 0,
-        /// Each record goes to one member. It goes to a member again if it is not acknowledged in time.
+        /// Each record goes to one member at a time. A record that is not acknowledged in time goes to a member again.
         Work = 1,
     }
 }

@@ -22,7 +22,7 @@ layout! {
 layout! {
     /// Message WELCOME: the reply to HELLO. Later versions of the protocol may only add fields at its end.
     pub struct Welcome<'a> {
-        /// The node's number, which is another one after each start.
+        /// The node's number. Each start of the node has a new number.
         pub node: u64,
         /// The connection's number, which no other connection of this node has.
         pub session: u64,
@@ -40,8 +40,7 @@ layout! {
         pub subscriptions_max: u32,
         /// Maximum number of publishers of one connection.
         pub publishers_max: u32,
-        /// Maximum number of bytes in PUBLISH messages that a publisher may send before it receives the responses to
-        /// earlier ones.
+        /// Maximum size in bytes of all PUBLISH messages of a publisher that have no response yet.
         pub in_flight_bytes_max: u32,
         /// The id of the node's cluster, or [`NO_CLUSTER`] for a node that belongs to no cluster. Empty if the node has
         /// an older version, whose WELCOME lacks this field.

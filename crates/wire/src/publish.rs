@@ -44,8 +44,9 @@ layout! {
     /// Message EXPECT_TOPIC: states which records a topic must have so that a publisher may continue. Since version 4
     /// of the protocol.
     ///
-    /// A client sends EXPECT_TOPIC before it opens a publisher again, with the number that OPEN_PUBLISHER then has. A
-    /// node that forwards a batch to the owner sends EXPECT_TOPIC for an open publisher, before PUBLISH.
+    /// Before a client opens a publisher again, it sends EXPECT_TOPIC with the publisher's number in the following
+    /// OPEN_PUBLISHER. A node that forwards a batch to the owner sends EXPECT_TOPIC for an open publisher, before
+    /// PUBLISH.
     pub struct ExpectTopic<'a> {
         /// The number that the client has chosen for the publisher.
         pub publisher: u32,
@@ -145,8 +146,8 @@ impl PublishHeader {
         self.producer_seq + u64::from(self.count) - 1
     }
 
-    /// Decodes these fields of a PUBLISH message that is not complete yet, so that a node can refuse it early. `None`
-    /// if the bytes are not the start of a valid PUBLISH message.
+    /// Decodes these fields of a PUBLISH message that is not complete yet, so that a node can refuse the message early.
+    /// `None` if the bytes are not the start of a valid PUBLISH message.
     pub fn parse_incomplete(message: &[u8]) -> Option<PublishHeader> {
         let head = crate::MessageHeader::parse(message).ok()??;
         let kind = MessageKind::Publish;

@@ -30,7 +30,7 @@ layout! {
         /// Whether to conflate: each batch then has one record that merges all changes since the previous one. The node
         /// sends each batch after CREDIT has reported that the previous one is consumed.
         pub conflate: bool,
-        /// For tests: makes the node withhold each record whose sequence number is a multiple of this number, once; 0
+        /// For tests: makes the node withhold, once, each record whose sequence number is a multiple of this number; 0
         /// withholds none.
         pub test_loss_every: u32,
     }

@@ -6,9 +6,9 @@ use crate::error::WireError;
 use crate::layout::{Fields, Layout, choice, layout};
 use crate::list::MessageList;
 
-/// Replaces the partition's number in a RESUME with which a node requests the records of another node's topic. The
-/// position's epoch is then an epoch of the topic's placement, which no other topic of this name has. Owners of earlier
-/// releases ignore it.
+/// Stands in place of a partition's number in a RESUME with which a node requests the records of another node's topic.
+/// The epoch in this RESUME is then an epoch of the topic's placement, which no other topic of this name has. Owners of
+/// earlier releases ignore such a RESUME.
 pub const PLACEMENT: u16 = u16::MAX;
 
 layout! {
@@ -142,8 +142,8 @@ layout! {
         /// Number of bytes that the node may send in total since SUBSCRIBE, including the credit in SUBSCRIBE. It never
         /// decreases.
         pub granted: u64,
-        /// The position up to which records were consumed, for each channel where it has changed. Reliable topics,
-        /// share groups and conflated subscriptions need these positions.
+        /// The position up to which records were consumed, for each channel whose consumed position has changed.
+        /// Reliable topics, share groups and conflated subscriptions need these positions.
         pub consumed: MessageList<'a, ChannelPosition>,
     }
 }

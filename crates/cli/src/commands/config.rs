@@ -1,5 +1,5 @@
-//! The command `dunlin config`. It prints the values that a node would use and the source of each value, or a
-//! configuration file as an example.
+//! The command `dunlin config`. It prints the values that a node would use and the source of each value, or an example
+//! of a configuration file.
 
 use std::io::Write;
 
@@ -45,7 +45,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     for warning in warnings {
         writeln!(std::io::stderr(), "{} {warning}", console.errors.warning("warning:"))?;
     }
-    // The values are checked only after they were printed, so that the user can find the invalid one in the output.
+    // The values are checked only after they were printed, so that the user can find an invalid value in the output.
     NodeConfig::try_from(&raw).map(drop)
 }
 

@@ -70,7 +70,8 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
 }
 
 /// Turns off each default listener whose port another program uses. Returns the addresses of the other default
-/// listeners, which stay reserved until the node opens them, and a warning for each listener turned off.
+/// listeners, and a warning for each listener that was turned off. The addresses stay reserved until the node opens
+/// them.
 fn close_listeners_in_use(raw: &mut RawConfig) -> (Vec<ReservedAddress>, Vec<String>) {
     let (mut reserved, mut warnings) = (Vec::new(), Vec::new());
     for (name, text) in DEV_DEFAULTS {

@@ -96,7 +96,7 @@ fn dump_topic(
     let mut last_progress = Instant::now();
     while !ends.are_reached() && dump.count.is_none_or(|count| written < count) && !stop.is_set() {
         let Some(event) = subscriber.next_timeout(CHECK_INTERVAL)? else {
-            // Records that have expired or left the log cause no event, but the client's positions pass them.
+            // Records that have expired or left the log cause no event, but the positions in `received` include them.
             if ends.advance_to(&received) {
                 last_progress = Instant::now();
             }
@@ -194,7 +194,7 @@ impl LogEnds {
         self.advance_log(log.partition, position);
     }
 
-    /// Advances each log to its position in `positions`. Returns whether any of these positions is higher than before.
+    /// Advances each log to its position in `positions`. Returns whether the position of any log has increased.
     fn advance_to(&mut self, positions: &[(Arc<LogName>, Position)]) -> bool {
         let mut has_advanced = false;
         for (log, position) in positions {
@@ -203,15 +203,15 @@ impl LogEnds {
         has_advanced
     }
 
-    /// Advances a log to `position`, and removes the log if it has been read to its end. Returns whether `position` is
-    /// higher than the log's position before.
+    /// Advances a log to `position`, and removes the log if it has been read to its end. Returns whether the log's
+    /// position has increased.
     fn advance_log(&mut self, partition: u16, position: Position) -> bool {
         let Some(end) = self.0.get_mut(&partition) else { return false };
         let has_advanced = end.read_through.is_none_or(|read_through| read_through < position);
         end.read_through = end.read_through.max(Some(position));
-        // A log that has reached a later epoch has passed its end. While an epoch has no records, `end.last` consists
-        // of this epoch and the previous epoch's last sequence number. The log then ends at this sequence number in the
-        // previous epoch, so the sequence numbers are compared without the epochs.
+        // A position in a later epoch than that of `end.last` is after the log's end. Otherwise, only the sequence
+        // numbers are compared. The reason: if the log's newest epoch has no records, the log ends in the previous
+        // epoch, and `end.last` consists of the newest epoch and the previous epoch's last sequence number.
         if position.epoch > end.last.epoch || position.seq >= end.last.seq {
             self.0.remove(&partition);
         }

@@ -1,4 +1,4 @@
-//! The command `dunlin sub`, which prints records. Where records are missing, it prints which ones.
+//! The command `dunlin sub`, which prints records, and reports which records are missing.
 
 mod group;
 
@@ -165,7 +165,8 @@ fn writer(arguments: &Arguments, client: &Client, console: &Console) -> EventPri
     }
 }
 
-/// Reads each subscriber in a thread of its own, and the last one in this thread. The first error ends all threads.
+/// Reads the last of `subscribers` in this thread, and each of the others in a thread of its own. The first error ends
+/// all threads.
 fn follow_all<S: Subscribe + Send, W: Write + Send>(
     follow: &FollowOutput<W>,
     mut subscribers: Vec<S>,

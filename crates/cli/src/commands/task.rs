@@ -228,7 +228,7 @@ fn redrive(tasks: &Tasks, tenant: &str, limit: Option<u32>, poisoned: bool, cons
     // own tenant, which only the node knows.
     let found = tasks.tenants(tenant)?;
     let dead: u64 = match found.as_slice() {
-        // The tenant does not exist. The limit must not be 0, because the node must receive the command to refuse it.
+        // The tenant does not exist, so the node refuses the command. With a limit of 0, no command would be sent.
         [] if !tenant.is_empty() => 1,
         found => found.iter().map(|found| found.dead).sum(),
     };

@@ -82,7 +82,7 @@ fn once(mut report: NodeReport, follow: &StatusFollower, console: &Console, stop
 }
 
 /// Prints the complete status as a JSON object, each time that the node publishes it and when the node becomes
-/// unreachable or reachable. With `once`, prints it once.
+/// unreachable or reachable. With `once`, prints the status only once.
 fn objects(
     mut report: NodeReport,
     follow: &StatusFollower,

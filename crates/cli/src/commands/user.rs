@@ -187,8 +187,8 @@ struct UserPermissions {
 
 pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     let file = &arguments.users_file;
-    // `--password-file` is for commands that log in at a node, but `dunlin user` uses no node. Only the option is an
-    // error, because the environment variable may be set for other commands.
+    // `--password-file` is for commands that log in at a node, but `dunlin user` uses no node. The option is therefore
+    // an error. The environment variable is not an error, because it may be set for other commands.
     if global.password_file.is_some()
         && global.password_file != std::env::var_os(PASSWORD_FILE).map(Into::into)
     {

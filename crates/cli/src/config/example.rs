@@ -1,5 +1,5 @@
-//! Creates an example configuration file that contains every key with its default, commented out. The text is made from
-//! the table [`KEYS`], so it contains all keys.
+//! Creates the text of an example configuration file. The text contains every key of the table [`KEYS`] with its
+//! default, as a comment.
 
 use std::fmt::Write;
 

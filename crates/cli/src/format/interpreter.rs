@@ -1,8 +1,7 @@
 //! Decodes records and states of state topics into readable text, such as `set bid 50000.10 x 1200` instead of bytes.
 //!
-//! The configuration of a topic is read from the node once, when a record of the topic that may contain entries is
-//! decoded for the first time. If the configuration is unknown, or the bytes are not entries, the bytes themselves are
-//! shown.
+//! The configuration of a topic is read from the node only once: before the topic's first record that may contain
+//! entries is decoded. If the configuration is unknown, or the bytes are not entries, the bytes themselves are shown.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -24,7 +24,8 @@ pub fn record(
     let mut optional =
         |name: &str, value: Option<Value>| value.map(|value| object.insert(name.into(), value));
     optional("attempt", attempt.map(Value::from));
-    // This field is written only if sequence numbers are missing before the record, as after conflation.
+    // This field is written only if the sequence numbers directly before this record's were not delivered, for example
+    // because of conflation.
     optional("prev_seq", (record.prev_seq + 1 < record.seq()).then(|| record.prev_seq.into()));
     optional("entries", entries);
     optional("event_time_ns", frame.event_time_ns().map(|ns| ns.to_string().into()));

@@ -92,7 +92,7 @@ fn cluster_of_three_nodes_can_be_administered() {
     assert!(restored.contains("first node of a new cluster"), "{restored}");
     let again = run(&["cluster", "restore", &backup, "--data-dir", &new]);
     assert_eq!((again.code, again.err.contains("is not empty")), (Some(1), true), "{again:?}");
-    // After a signal, the program must also end the nodes that it has started.
+    // After a signal, the program must end, and all nodes that it has started must end too.
     Command::new("kill").arg(child.id().to_string()).status().unwrap();
     assert!(child.wait().unwrap().success());
     let unreachable = run(&["cluster", "status", "--data-dir", &first]);
@@ -192,7 +192,7 @@ fn refused_join_fails_at_once_and_a_pending_join_can_be_ended() {
             .concat(),
         )
     };
-    // The command must report each of these errors at its first attempt.
+    // The command must report each of these errors at the first attempt to join.
     for (address, expected) in [
         ("nowhere", "expected a host and a port"),
         ("127.0.0.1:99999", "expected a host and a port"),
@@ -215,8 +215,8 @@ fn refused_join_fails_at_once_and_a_pending_join_can_be_ended() {
     assert!(ended.code == Some(0) && !rest.iter().any(|line| line.contains("cannot reach")), "{rest:?}");
 }
 
-/// The error must not advise the operator of a member without its identity to create a cluster, because there would
-/// then be two clusters.
+/// If a member of a cluster has lost its identity, the error must not advise the operator to create a cluster, because
+/// there would then be two clusters.
 #[test]
 fn error_for_a_lost_identity_does_not_advise_cluster_init() {
     let temporary = tempfile::tempdir().unwrap();
@@ -277,8 +277,8 @@ fn error_for_a_lost_identity_does_not_advise_cluster_init() {
     std::fs::rename(format!("{two}/cluster"), dir("cluster")).unwrap();
     assert_refused("the log in control is that of the nodes 1, 2");
     assert_unready("of the nodes 1, 2");
-    // A log names no members if its node stopped before it received the log's first entry. To simulate this, each of
-    // the two logs is removed in turn. The other log still names the members.
+    // If a node stops before it has received the first entry of a log, this log names no members. To simulate this,
+    // each of the node's two logs is removed in turn. The other log still names the members.
     let move_all = |log: &str, from: &str, to: &str| {
         for part in [log.to_owned(), format!("{log}.synced")] {
             std::fs::rename(format!("{from}/{part}"), format!("{to}/{part}")).unwrap();

@@ -73,7 +73,7 @@ pub fn read_stderr_until(child: &mut Child, text: &str) {
     }
 }
 
-/// Runs `dunlin feed record` until the recording satisfies `done`, and returns the outcome of this command. The
+/// Runs `dunlin feed record` until the recording satisfies `done`, and returns the outcome of `dunlin feed record`. The
 /// argument of `done` is the JSON object that `dunlin feed verify` prints about the first recorded topic.
 #[track_caller]
 pub fn record_until(
@@ -138,7 +138,7 @@ impl Drop for RunningProgram {
 }
 
 impl Outcome {
-    /// Waits until the program ends. If the program does not end, it is killed when the test ends.
+    /// Waits, without a time limit, until the program ends.
     pub fn of(program: impl Into<RunningProgram>) -> Outcome {
         let mut child = program.into();
         let out = child.stdout.take().map(|pipe| thread::spawn(move || read_all(pipe)));

@@ -1,5 +1,5 @@
-//! Tests of commands that run until they are stopped, such as `dunlin sub`. When the node is lost and when it is back,
-//! each command must report this. On Ctrl-C, it must end at once.
+//! Tests of commands that run until they are stopped, such as `dunlin sub`. Each command must report when the node is
+//! lost and when the node is back. On Ctrl-C, each command must end at once.
 
 use dunlin_wait::{PATIENCE, find, until};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -49,7 +49,8 @@ fn lines(pipe: impl Read + Send + 'static) -> Receiver<String> {
     lines
 }
 
-/// Commands that run until they are stopped. The second command of each pair makes the first one print a line.
+/// Pairs of commands. The first command of each pair runs until it is stopped. The second command makes the first one
+/// print a line.
 const COMMANDS: [(&[&str], &[&str]); 4] = [
     (&["sub", "ticks"], &["pub", "ticks", "again"]),
     (&["kv", "watch"], &["kv", "put", "a", "again"]),
@@ -57,7 +58,7 @@ const COMMANDS: [(&[&str], &[&str]); 4] = [
     (&["feed", "watch", "quotes"], &["pub", "quotes", "again", "--key", "k"]),
 ];
 
-/// Starts all [`COMMANDS`], and waits until each has printed an event that occurred after its start.
+/// Starts all [`COMMANDS`], and waits until each of them has printed an event that occurred after the command's start.
 fn start_all(node: &Node) -> [Following; 4] {
     node.run(&["topics", "create", "quotes", "--reducer", "last"]).done();
     node.run(&["task", "submit", "count", "before"]).done();
@@ -186,7 +187,8 @@ fn closing_proxy(node: &Node) -> (String, Arc<AtomicUsize>) {
             let (mut to_client, from_node) = (client.try_clone().unwrap(), node.try_clone().unwrap());
             thread::spawn(move || std::io::copy(&mut &from_node, &mut to_client));
             let mut bytes = [0; 4096];
-            // The client's first message is HELLO, which is forwarded. Its second message is a request, which is not.
+            // The client's first message is HELLO, which is forwarded. Its second message is a request, which is not
+            // forwarded.
             if let Ok(len) = client.read(&mut bytes)
                 && node.write_all(&bytes[..len]).is_ok()
             {

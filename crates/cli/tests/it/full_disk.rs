@@ -79,7 +79,7 @@ impl Serving {
     }
 }
 
-/// While the disk is full, the node must not be ready, and its log must mention the full disk only once.
+/// While the disk is full, the node must not be ready, and must log only one line about the full disk.
 #[test]
 fn full_disk_is_reported_until_there_is_room() {
     let Some(small) = small_disk() else {

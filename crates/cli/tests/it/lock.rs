@@ -1,4 +1,5 @@
-//! Tests of `dunlin lock`. No process of its command may run while another client can hold the lock.
+//! Tests of `dunlin lock`. `dunlin lock` runs a command. None of the command's processes may run while another client
+//! can hold the lock.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -7,7 +8,8 @@ use dunlin_wait::until;
 
 use crate::dunlin::{Node, RunningProgram, signal};
 
-/// Runs `dunlin lock` with a shell script that prints its process id. Returns the program and this id.
+/// Runs `dunlin lock` with a shell script, which prints the script's process id. Returns `dunlin lock` as a running
+/// program, and this id.
 fn hold(node: &Node, name: &str, ttl: &str, script: &str) -> (RunningProgram, u32) {
     let mut command = node.command(&["lock", name, "--ttl", ttl, "--", "sh", "-c", script]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

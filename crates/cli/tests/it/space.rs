@@ -40,8 +40,8 @@ impl Process {
         Process { program: child.into(), objects }
     }
 
-    /// Waits for the next object in the output for which `condition` is true, and returns it. `what` describes it in
-    /// errors.
+    /// Waits for the next object in the output for which `condition` is true, and returns it. `what` describes the
+    /// object in errors.
     fn wait_for(&self, what: &str, condition: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
         let deadline = Deadline::new();
         loop {
@@ -256,7 +256,7 @@ fn process_responds_again_after_its_topics_were_deleted() {
     ] {
         dunlin_wait::until("the process responds", || {
             let outcome = run(&[words, &["--url", &url]].concat());
-            // If an earlier request timed out, its entity may have been spawned after that.
+            // If an earlier request timed out, the process may have spawned the entity after the timeout.
             outcome.code == Some(0) || outcome.err.contains("entity 7 is in region")
         });
     }
@@ -330,7 +330,7 @@ fn space_near_lists_entities_and_space_command_changes_them() {
 }
 
 /// In a world with two processes, a new entity must be added to the region that contains its position. No other entity
-/// may have its id.
+/// may have the new entity's id.
 #[test]
 fn spawned_entity_exists_exactly_once_until_it_is_despawned() {
     let words =

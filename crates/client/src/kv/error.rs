@@ -70,8 +70,8 @@ impl KvError {
         matches!(self, KvError::Unknown(_) | KvError::Disconnected(_)) && !is_interrupted()
     }
 
-    /// Whether the node refused because the cluster has no leader at present. If so, a wait for a lock sends its
-    /// command again.
+    /// Whether the node refused a command because the cluster has no leader at present. A call that waits for a lock
+    /// then sends its command again.
     pub(super) fn lacks_leader(&self) -> bool {
         matches!(self, KvError::Refused(refused) if refused.code == ErrorCode::NoLeader) && !is_interrupted()
     }

@@ -64,7 +64,7 @@ impl Kv {
     }
 
     /// Reads the holder of a lock or the leader of an election; `None` if there is none. The returned entry contains
-    /// the value of the holder, its lease, and in the field `created` its fencing token.
+    /// the holder's value and lease. Its field `created` contains the holder's fencing token.
     pub fn holder(&self, name: impl AsRef<[u8]>) -> Result<Option<KvEntry>, KvError> {
         self.get([LOCKS, name.as_ref()].concat())
     }

@@ -105,7 +105,8 @@ impl Kv {
     }
 
     /// Like [`retry_until_answered`](Self::retry_until_answered), for a command that waits at the node. Before each
-    /// wait, `next_deadline` returns the end of the wait. If `next_deadline` returns an error, this call fails.
+    /// wait, calls `next_deadline`, which returns the time at which the wait ends. If `next_deadline` fails, this call
+    /// fails too.
     pub(super) fn retry_while(
         &self,
         bytes: &[u8],
@@ -120,8 +121,8 @@ impl Kv {
                 Err(error) => Err(error),
             };
             match waited.map_err(KvError::from) {
-                // Send the command again. If an earlier attempt already waits for the lock, it keeps its place in the
-                // queue.
+                // Send the command again. If an earlier attempt already waits for the lock, the attempt keeps its place
+                // in the queue.
                 Err(error) if error.is_lost() || error.lacks_leader() => {
                     next_deadline()?;
                     std::thread::sleep(REPEAT_PAUSE);

@@ -25,9 +25,9 @@ pub enum WatchFrom {
     /// The next revision after the beginning of the watch.
     #[default]
     Now,
-    /// The revision with this number in this epoch. [`Kv::revision`] and [`Change`] contain both. If the cluster has a
-    /// different epoch by now, this number stands for another change, and the watch fails with
-    /// [`WatchError::Restarted`].
+    /// The revision with this number in this epoch. Both numbers come from [`Kv::revision`] or from a [`Change`]. If
+    /// the cluster has a different epoch by now, the revision's number stands for another change, and the watch fails
+    /// with [`WatchError::Restarted`].
     Revision {
         /// The epoch.
         epoch: u32,
@@ -91,8 +91,8 @@ pub struct Watch {
 impl Kv {
     /// Watches all keys that begin with `prefix`. Fails if the user may not read all of them.
     pub fn watch(&self, prefix: impl AsRef<[u8]>, from: WatchFrom) -> Result<Watch, WatchError> {
-        // The topic leaves out the keys that the user may not read, without a notice. This read fails if there can be
-        // such keys.
+        // If the user may not read some of the keys, the watch would not receive their changes, and no notice would say
+        // so. In this case, this read of the keys fails.
         self.stale().range(prefix.as_ref(), prefix_end(prefix.as_ref()), 1)?;
         let start = match from {
             WatchFrom::Now => Start::Latest,
@@ -171,8 +171,8 @@ impl Watch {
     }
 }
 
-/// Returns the changes in a record to keys that begin with `prefix`. The list of changes is empty if the record changes
-/// no such key. Returns `None` for a notice, and fails if the notice ends the watch.
+/// Returns the changes that a record makes to keys that begin with `prefix`. The list of changes is empty if the record
+/// changes no such key. Returns `None` for a notice, and fails if the notice ends the watch.
 fn decode_change(event: &topic::Event<'_>, prefix: &[u8]) -> Result<Option<Change>, WatchError> {
     let record = match event {
         topic::Event::Record(record) => record,

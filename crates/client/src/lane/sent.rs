@@ -23,8 +23,8 @@ pub(super) struct SentBatch {
 }
 
 impl SentBatch {
-    /// Removes one record. `record` is its index in the batch, counted from 1. Returns the part before it and the part
-    /// after it.
+    /// Removes one record. `record` is its index in the batch, counted from 1. Returns the part of the batch before
+    /// this record, and the part after it. A part without records is `None`.
     pub(super) fn without(self, record: u32) -> [Option<SentBatch>; 2] {
         let [before, rest] = self.split(record - 1);
         let behind = rest.map(|rest| rest.split(1)).and_then(|[_, behind]| behind);

@@ -43,8 +43,8 @@ impl ClientSession {
             cost: (end - start) as u64,
         };
         match channel.classify(&batch.header) {
-            // This batch fills a gap that was reported. The last delivered record is then before the gap, and not
-            // directly before the batch.
+            // This batch fills a reported gap. `delivered_seq` is then before the gap, and not directly before the
+            // batch, so `prev_seq` stays as it is.
             BatchContinuity::Follows if channel.state.unfilled_since.is_some() => {}
             BatchContinuity::Follows => item.prev_seq = item.prev_seq.min(channel.delivered_seq),
             BatchContinuity::Missing { first, last } => channel.report_gap(first, last),
@@ -74,8 +74,8 @@ impl ClientSession {
         end: usize,
     ) {
         let Some(channel) = self.channels.get_mut(&deliver.channel) else { return };
-        // Each record of the message has a position of its own. The position of the last record stands for all of them
-        // when the subscriber reports them as consumed.
+        // Each record of the message has a position of its own. When the subscriber reports these records as consumed,
+        // the position of the last one stands for all of them.
         let Some(last) = deliver.records.iter().last().map(|record| record.position) else { return };
         let count = deliver.records.len() as u32;
         // The message may contain older records, which another member has returned. They do not move the position back.
@@ -284,7 +284,7 @@ impl Channel {
         self.push_notice(Notice::Gap(gap), 0);
     }
 
-    /// Reports a new epoch that the node has not announced, so that the last record of the old epoch is unknown.
+    /// Reports a new epoch that the node has not announced. The last record of the old epoch is therefore unknown.
     fn report_new_epoch(&self, epoch: u32, first_seq: u64) {
         let changed = EpochChanged {
             log: Arc::clone(&self.log),

@@ -58,7 +58,8 @@ impl ClientSession {
     }
 
     /// Returns an error if the node belongs to another cluster than the node to which this client was connected before.
-    /// If that node had no cluster, every cluster is accepted, because that node may have founded the cluster since.
+    /// If the earlier node had no cluster, every cluster is accepted, because the earlier node may have founded the
+    /// cluster since then.
     pub(crate) fn check_cluster(&self, cluster: &str) -> Option<RefusedError> {
         let known = self.cluster.as_deref().filter(|known| *known != NO_CLUSTER)?;
         let named = |cluster: &str| match cluster {

@@ -1,7 +1,7 @@
 //! Assembles snapshots of state topics from their parts, and requests a snapshot again after a gap.
 //!
 //! A snapshot has at most [`snapshot_bytes_max`](crate::ClientLimits::snapshot_bytes_max) bytes. Memory is allocated
-//! when its bytes arrive, and not for the size that the node announces.
+//! when bytes of the snapshot arrive, and not in advance for the size that the node announces.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::session::{Channel, ClientSession};
 pub(super) struct FollowState {
     /// Whether the node fills gaps: after a gap, it sends the missing records or a state.
     pub(super) on_gap: bool,
-    /// The position of the subscriber's state before a gap, until the gap is filled; `None` if there is no such gap.
+    /// If there is a gap that is not filled yet, the position that the subscriber's state had before the gap.
     pub(super) unfilled_since: Option<Position>,
     /// Whether a new channel will replace this one. Messages on this channel are then discarded.
     pub(super) is_replaced: bool,

@@ -16,7 +16,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// How long the client waits for the response of one process, before it asks the next one.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How many times in succession the owners of all regions must respond that they do not have the entity, before the
-/// client reports this. An entity can change its region during a round, so that no process has it when it is asked.
+/// client reports this. An entity can change its region during a round: each process is then asked at a time at which
+/// it does not have the entity.
 const ROUNDS: u32 = 5;
 
 /// The result of a request to change, add or remove an entity that the region's owner has carried out. If the world has
@@ -38,8 +39,8 @@ pub enum CommandError {
     /// No region of the world has the entity.
     #[error("no region of the world has entity {0}")]
     Unknown(EntityId),
-    /// No process that responded within the timeout has the entity. It may be in a region whose owner did not respond,
-    /// or that has no owner at present.
+    /// No process that responded within the timeout has the entity. The entity may be in a region whose owner did not
+    /// respond, or that has no owner at present.
     #[error(
         "entity {id} was not found; it may be in {}, whose owner is missing or does not respond: retry later",
         format_regions(.regions)
@@ -50,7 +51,7 @@ pub enum CommandError {
         /// The regions for which no process responded.
         regions: Vec<RegionId>,
     },
-    /// The entity was not added: no process that responded within the timeout owns the region at its position.
+    /// The entity was not added: no process that responded within the timeout owns the region at the entity's position.
     #[error("entity {id} was not spawned: no process that responds owns the region of its position; {}", describe_missing(.regions))]
     NoPlace {
         /// The entity's id.
@@ -83,12 +84,13 @@ pub enum CommandError {
 /// The result of one round, in which the client asks each process once.
 #[derive(Debug, Default)]
 struct QueryRound {
-    /// Why the client should ask all processes again, for example because of a handover; `None` if it should not.
+    /// Why the client should ask all processes again, for example because of a handover; `None` if there is no such
+    /// reason.
     busy: Option<String>,
     unreachable: Option<String>,
     lost: Option<String>,
-    /// The processes that do not have the entity, each with the regions and epochs for which it responded. `None` if an
-    /// earlier version of Dunlin responded, which does not name the regions.
+    /// The processes that do not have the entity. Each process has the regions and epochs that its response names, or
+    /// `None` if the process runs an earlier version of Dunlin, which names no regions.
     absent: BTreeMap<u64, Option<Vec<(RegionId, u64)>>>,
 }
 
@@ -193,7 +195,8 @@ impl World {
                 (None, Ok(()), Some(why)) if absent.is_empty() => CommandError::Disconnected(why),
                 _ => not_found(missing),
             };
-            // A request of a round that does not end in time would count as lost.
+            // If the time ended during another round, that round's unanswered request would count as lost. Such a round
+            // is therefore not begun.
             let is_late = Instant::now() + RETRY_PAUSE + began.elapsed() > until;
             if complete_rounds >= ROUNDS || is_late {
                 return Err(error);
@@ -203,8 +206,8 @@ impl World {
         }
     }
 
-    /// Sends the request to one process. Returns `None` if the process neither has the entity nor owns the region at
-    /// its position, or cannot be reached.
+    /// Sends the request to one process. Returns `None` if the process cannot be reached, or if it neither has the
+    /// entity nor owns the region at the entity's position.
     fn request(
         &mut self,
         (process, endpoint): (u64, &str),

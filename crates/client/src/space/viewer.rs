@@ -123,8 +123,8 @@ impl<const D: usize> Viewer<D> {
         }
     }
 
-    /// Returns all visible entities. They include the changes that have arrived, even those that `next_timeout` has not
-    /// returned yet.
+    /// Returns all visible entities. The result includes all changes that have arrived, even those that `next_timeout`
+    /// has not returned yet.
     pub fn visible(&self) -> &HashMap<EntityId, VisibleEntity<D>> {
         self.scene.visible()
     }

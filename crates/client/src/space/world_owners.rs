@@ -51,8 +51,8 @@ impl WorldOwners {
         }
     }
 
-    /// Returns the error that no process has the entity `id`. `has_responded` says whether a process has responded: the
-    /// entity may be in a region of any other process.
+    /// Returns the error for an entity that was not found. `has_responded` says whether a process has responded: the
+    /// entity may be in a region of a process that has not responded.
     pub fn entity_error(&self, id: EntityId, has_responded: impl Fn(u64) -> bool) -> CommandError {
         let has_owner =
             |region: &RegionOwner| region.owner.is_some_and(|(process, _)| has_responded(process));

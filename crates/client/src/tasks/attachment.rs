@@ -50,8 +50,8 @@ pub struct WorkerOptions {
     pub cpu_milli: u32,
     /// The worker's memory, in bytes; 0 if unknown.
     pub memory_bytes: u64,
-    /// The time to live of the worker's lease. If the worker does not renew the lease for this time, it counts as dead,
-    /// and its tasks go to other workers.
+    /// The time to live of the worker's lease. If the worker does not renew the lease for this time, the worker counts
+    /// as dead, and its tasks go to other workers.
     pub ttl: Duration,
     /// The worker's labels, each with a key and a value. A task may require labels.
     pub labels: Vec<(String, String)>,
@@ -280,7 +280,7 @@ impl Attachment {
         self.report_result(assigned, used, |answer| TaskCommand::Complete { report: answer, result });
     }
 
-    /// Completes several tasks with empty results. Each of them counts as having used `used`.
+    /// Completes several tasks with empty results. `used` is reported as the usage of each of the tasks.
     pub fn complete_all(&self, assigned: &[AssignedTask], used: &TaskUsage) {
         self.core.with_phase(|phase| {
             assigned.iter().for_each(|assigned| {

@@ -164,7 +164,7 @@ impl Worker {
     }
 
     /// Sets the async function that runs the tasks of a kind. If the program has a tokio runtime, the function runs on
-    /// it, otherwise on the thread of the slot.
+    /// this runtime, otherwise on the thread of the slot.
     pub fn handle<F, T, R>(self, kind: &str, function: F) -> Worker
     where
         F: Fn(Task) -> T + Send + Sync + 'static,
@@ -216,7 +216,7 @@ impl Worker {
     }
 
     /// Sets the time to live of the worker's lease; 10 s by default. If the worker does not renew the lease for this
-    /// time, it counts as dead.
+    /// time, the worker counts as dead.
     pub fn ttl(mut self, ttl: Duration) -> Worker {
         self.options.ttl = ttl;
         self

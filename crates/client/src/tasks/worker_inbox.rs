@@ -19,7 +19,8 @@ pub(crate) struct WorkerInbox {
 /// arrival.
 #[derive(Debug, Default)]
 pub(super) struct WorkerMessages {
-    /// Whether the connection was lost after these messages had arrived. Requests without a response were lost with it.
+    /// Whether the connection was lost after these messages had arrived. Requests without a response were lost with the
+    /// connection.
     pub(super) is_lost: bool,
     pub(super) attached: Option<Result<AttachResponse, RefusedError>>,
     /// Orders of the node, such as to run or to stop a task.

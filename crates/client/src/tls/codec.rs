@@ -4,7 +4,7 @@
 //!
 //! Limits: a handshake message has at most 64 KiB. Unsent bytes are at most [`UNSENT_BYTES_MAX`] and one TLS record (16
 //! KiB). The decrypted bytes that the caller has not read yet are at most one record and the bytes that arrived with
-//! it.
+//! this record.
 
 use std::io::{self, BufRead, IoSlice, Write};
 use std::sync::Arc;
@@ -139,7 +139,7 @@ impl TlsCodec {
         if written == 0 && !slices.is_empty() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(written) }
     }
 
-    /// Passes the encrypted bytes that were not sent yet to `send`. Returns whether none are left.
+    /// Calls `send` with the encrypted bytes that were not sent yet. Returns `true` if no such bytes are left.
     pub fn flush(&mut self, send: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>) -> io::Result<bool> {
         let mut wire = Wire(send);
         while self.connection.wants_write() {

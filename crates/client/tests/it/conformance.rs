@@ -1,5 +1,5 @@
-//! Tests that a program that publishes and subscribes observes the same events in process, over TCP and over a Unix
-//! socket.
+//! Tests that a program observes the same events whether it publishes and subscribes in process, over TCP or over a
+//! Unix socket.
 
 use dunlin_client::Client;
 use dunlin_client::topic::{

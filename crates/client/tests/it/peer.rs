@@ -52,8 +52,9 @@ impl ScriptedNode {
         ScriptedNode::new().serve_options(options, script)
     }
 
-    /// Starts a node that accepts one subscription, and then sends `messages` again and again without a pause. The test
-    /// has to send to the returned sender after the client's wait has timed out, which ends the messages.
+    /// Starts a node that accepts one subscription, and then sends `messages` again and again without a pause. After
+    /// the client's wait has timed out, the test has to send to the returned sender: the node then stops sending
+    /// `messages`.
     pub fn serve_flood(
         options: ClientOptions,
         messages: Vec<u8>,
@@ -95,7 +96,7 @@ impl ScriptedNode {
         script: impl FnOnce(&ScriptedNode, Link) + Send + 'static,
     ) -> (Client, JoinHandle<()>) {
         let (url, peer) = (self.url(), self);
-        // The client connects at once, because the node already accepts connections, so it never reaches this limit.
+        // The node already accepts connections, so the client connects at once, and never reaches this limit.
         let connect_ms_max = PATIENCE.as_millis() as u64;
         let options = ClientOptions { limits: ClientLimits { connect_ms_max, ..options.limits }, ..options };
         let node = thread::spawn(move || {

@@ -1,5 +1,5 @@
-//! Tests of publishers and subscribers of state topics, in which records are refused, gaps occur, or a topic is created
-//! again. No subscriber may have a wrong state without an error.
+//! Tests of publishers and subscribers of state topics. In these tests, records are refused, gaps occur, or a topic is
+//! created again. No subscriber may have a wrong state without an error.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -27,7 +27,7 @@ fn accept_inbox(link: &mut crate::peer::Link) -> String {
     pattern
 }
 
-/// Reads the query that asks whether a subject has a subscriber. The response says that it has one.
+/// Reads the query that asks whether a subject has a subscriber, and responds that the subject has one.
 fn confirm_subscriber(link: &mut crate::peer::Link) {
     let request = link.next(|message| match message {
         FromClient::DescribeSettings(NamedTopic { request, topic: "$DUNLIN.heard.orders.eu" }) => request,

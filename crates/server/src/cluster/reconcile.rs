@@ -1,8 +1,8 @@
 //! Does the periodic work of a cluster's member. Each member keeps its own entry in the cluster's table of nodes
 //! current. The leader of each Raft group changes the group's members until they match the table.
 //!
-//! Invariants: only the leader changes voters, and adds only one at a time. A new node becomes a voter after it has caught
-//! up with the group's log.
+//! Invariants: only the leader changes voters, and adds only one at a time. A new node becomes a voter after it has
+//! caught up with the group's log.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

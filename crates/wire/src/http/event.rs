@@ -6,7 +6,8 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// The bytes as text; `None` if they are not valid UTF-8, or if an event would change the text.
+/// The bytes as text; `None` if they are not valid UTF-8, or if a client would not receive the text unchanged in an
+/// event.
 pub fn plain_text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\r'))
 }
@@ -47,7 +48,8 @@ pub fn write_comment(text: &str, out: &mut String) {
 mod tests {
     use super::*;
 
-    /// Reads events as the standard requires. Returns the data and the name of each event, and the last id before it.
+    /// Reads events as the standard requires. Returns three values for each event: its data, its name, and the last id
+    /// so far.
     fn read(text: &str) -> Vec<(String, Option<String>, String)> {
         let (mut events, mut id, mut event, mut data) = (Vec::new(), String::new(), None, String::new());
         for line in text.split('\n') {

@@ -15,7 +15,8 @@ pub(super) struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// Reads the line of which the remaining words begin at `from`; `None` if the end of the line has not arrived yet.
+    /// Reads the words of a line from `from` up to the end of the line; `None` if the end of the line has not arrived
+    /// yet.
     #[inline]
     pub(super) fn read(
         bytes: &'a [u8],

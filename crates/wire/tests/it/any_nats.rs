@@ -13,7 +13,7 @@ pub fn try_operations(bytes: &[u8]) {
     let mut rest = bytes;
     while let Ok(DecodeOutcome::Message(operation, consumed)) = next(rest, &LIMITS) {
         assert!(0 < consumed && consumed <= rest.len());
-        // If the operation is cut anywhere, the rest must never be read as another operation.
+        // If only the first `cut` bytes of the operation have arrived, they must not be read as a complete operation.
         for cut in 0..consumed {
             let result = next(&rest[..cut], &LIMITS);
             assert!(

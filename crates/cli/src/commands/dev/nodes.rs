@@ -166,8 +166,8 @@ fn has_cluster_data(base: &Path) -> Result<bool> {
     Ok(nodes.flatten().any(|node| node.path().join("cluster").exists()))
 }
 
-/// Returns the command-line flag with which a node process receives one setting of `dev`. Returns `None` if the process
-/// does not receive the setting. Only the first node's listeners have fixed ports. Only the first node starts workers,
+/// Returns the command-line flag that passes one setting of `dunlin dev` to a node process; `None` if the process does
+/// not receive the setting. Only the first node's listeners have fixed ports. Only the first node starts workers,
 /// because the number of workers applies to the whole cluster.
 fn node_flag(
     key: &ConfigKey,

@@ -66,7 +66,8 @@ pub struct Arguments {
     strict: bool,
 }
 
-/// The result of reading one file: its format, how many of each kind of content it has, and how long the import took.
+/// The result of reading one file: its format, the number of each kind of content in the file, and how long the import
+/// took.
 #[derive(Debug)]
 struct Summary {
     format: RecordingFormat,

@@ -1,8 +1,8 @@
 //! The command `dunlin feed record`, which writes a state topic's current state and all later records to files.
 //!
 //! A recorder that falls behind receives a complete state, writes it, and continues from there. The recording then
-//! lacks the records before this state. At the end, the command prints how many records are missing. All recorded
-//! states are correct.
+//! lacks the records before this state. All recorded states are correct nevertheless. At the end, the command prints
+//! how many records are missing.
 //!
 //! A recording has one log and one state for each topic. A topic with several partitions is not recorded, because each
 //! partition has its own state.
@@ -212,8 +212,8 @@ impl Recorder {
     }
 
     /// Returns an error if a recorded topic was deleted and created again without a state, because nothing could
-    /// interpret the new topic's records. A topic without a state that was not recorded so far is excluded from the
-    /// recording instead.
+    /// interpret the new topic's records. If a topic without a state was not recorded so far, excludes the topic from
+    /// the recording instead.
     fn check_states(&mut self, client: &Client) -> Result<()> {
         for topic in std::mem::take(&mut self.suspect) {
             // If the node does not respond or the topic was deleted, the command cannot know whether the topic has a
@@ -248,7 +248,7 @@ impl Recorder {
                 return Ok(());
             }
             // A recording without the topic's pattern could not be replayed, so the recording of this topic does not
-            // begin yet. The topic's next change tries again.
+            // begin yet. At the topic's next change, this function tries again.
             if config.is_none() && has_own_pattern(change.log) {
                 return Ok(());
             }

@@ -206,7 +206,7 @@ fn play(
 
 fn wait_until(due: Instant, track: &mut Track, stop: &StopFlag) -> Result<()> {
     while let Some(left) = due.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
-        // Sends the records that were published before this pause, so that subscribers do not receive them only after
+        // Sends the records that were published before this pause. Otherwise, subscribers would receive them only after
         // the pause.
         track.publisher.flush()?;
         if stop.is_set() {
@@ -226,8 +226,8 @@ struct Track {
     pattern: Option<Pattern>,
     /// The topic's reducer.
     reducer: ReducerConfig,
-    /// States and merged records have no subject in the recording, so they are published with this subject tail, which
-    /// is the part of a subject from the first wildcard of `pattern` on.
+    /// The subject tail for states and merged records, which have no subject in the recording. A subject's tail is the
+    /// part from the first wildcard of `pattern` on.
     state_tail: String,
     /// The number that identifies the log's first file.
     identity: Option<u64>,
@@ -253,7 +253,7 @@ impl Track {
             .with_context(|| format!("cannot read {}", dir.display()))?;
         let topic = reader.name().to_owned();
         let Some(RecordedConfig { reducer, pattern }) = first_state(&reader)? else { return Ok(None) };
-        // The topic of a replayed region gets the same limits as a region's topic at its owner.
+        // The topic of a replayed region gets the same limits as the topic of a region in a running world.
         let is_region = reducer.kind == REGION;
         let pattern_text = pattern.as_ref().map(|pattern| pattern.as_str().to_owned());
         let subject = pattern_text.clone().unwrap_or_else(|| topic.clone());
@@ -346,7 +346,8 @@ impl Track {
 }
 
 /// The subject tail for records without a subject: the part of the pattern from its first wildcard on, with the token
-/// `_` in place of each wildcard. The whole subject is then exactly as long as the pattern, so it is never too long.
+/// `_` in place of each wildcard. The whole subject is then exactly as long as the pattern, and therefore never too
+/// long.
 fn state_tail(pattern: &Pattern) -> String {
     pattern.as_str()[pattern.literal_prefix().len()..].replace(['*', '>'], "_")
 }

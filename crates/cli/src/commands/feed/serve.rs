@@ -138,8 +138,8 @@ fn publish_to_own_node(
     outcome
 }
 
-/// Adds advice to the error if another program uses the port: this program is probably a node, to which the command can
-/// publish with `--url`.
+/// Adds advice to the error if another program uses the port: the other program is probably a node, to which the
+/// command can publish with `--url`.
 fn with_port_advice(error: anyhow::Error, config: &NodeConfig) -> anyhow::Error {
     let is_taken = error.chain().any(|cause| match cause.downcast_ref() {
         Some(StartError::Listen { error, .. }) => error.kind() == ErrorKind::AddrInUse,

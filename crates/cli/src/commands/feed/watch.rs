@@ -164,7 +164,8 @@ impl Watching<'_> {
         Ok(())
     }
 
-    /// Carries out the command that the user typed in `line`. Returns `false` if it is `quit`, otherwise `true`.
+    /// Carries out the command that the user typed in `line`. Returns `false` after the command `quit`, otherwise
+    /// `true`.
     fn execute(&mut self, line: &str, view: &mut BookScreen) -> Result<bool> {
         let done = match command::parse(line) {
             Ok(WatchCommand::Quit) => return Ok(false),

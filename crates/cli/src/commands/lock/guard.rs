@@ -37,8 +37,8 @@ pub struct LockedProgram {
 }
 
 impl LockedProgram {
-    /// Starts the guard process: this program with the command `lock-guard`. At `deadline`, the guard kills its process
-    /// group, to which the command will belong.
+    /// Starts the guard process: this program with the command `lock-guard`. The command will belong to the guard's
+    /// process group. At `deadline`, the guard kills this group; [`extend`](Self::extend) postpones the deadline.
     pub fn start(deadline: Instant) -> Result<LockedProgram> {
         let mut process = Command::new(std::env::current_exe()?)
             .arg("lock-guard")

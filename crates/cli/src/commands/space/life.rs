@@ -88,8 +88,8 @@ mod tests {
     const BIRDS: u64 = 1_200;
     const FLIGHTS: u64 = 40;
 
-    /// A behaviour for tests. With `alone`, all entities are moved one by one. Without it, `together` counts the groups
-    /// whose entities were moved together, and `beside_aircraft` counts the groups with an aircraft.
+    /// A behaviour for tests. With `alone`, all entities are moved one by one. Without `alone`, `together` counts the
+    /// groups whose entities were moved together, and `beside_aircraft` counts the groups with an aircraft.
     #[derive(Clone)]
     struct CountingLife {
         life: FlockAndAircraft,

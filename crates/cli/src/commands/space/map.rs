@@ -7,8 +7,8 @@ pub struct WorldMap {
     rows: usize,
     low: [f32; 2],
     scale: [f32; 2],
-    /// For each character of the map: the bits of its dots, the region of the entity that was drawn last in it, and the
-    /// mark that replaces the dots, if any.
+    /// For each character of the map: the bits of its dots, the region of the entity that was drawn last in this
+    /// character, and the mark that replaces the dots, if any.
     cells: Vec<(u8, u32, Option<char>)>,
 }
 

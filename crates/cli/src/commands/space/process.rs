@@ -159,8 +159,8 @@ impl SpaceProcess {
         self.client.kv()
     }
 
-    /// Checks the user's permissions for the keys of the world, and binds the address of `--between`. `dunlin space run`
-    /// calls this before it writes the keys, so that it writes none if the process cannot run.
+    /// Checks the user's permissions for the keys of the world, and binds the address of `--between`. `dunlin space
+    /// run` calls this before it writes the keys. If the process cannot run, the command therefore writes no keys.
     pub fn listen(&self, world: &str) -> Result<RunnerListener> {
         check_world_permissions(&self.kv(), world)?;
         Ok(RunnerListener::bind(self.options.between, false)?)

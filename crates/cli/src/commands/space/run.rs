@@ -106,7 +106,8 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
     let description = loaded.description();
     match kv.cas(WorldDescription::key(&spec.name), 0, description.bytes()) {
         Ok(_) => {}
-        // This process's node is new, but another process of the world has already written the same description to it.
+        // This process's node is new, but another process of the world has already written the same description to this
+        // node.
         Err(KvError::Moved { .. }) if global.url.is_none() && describe(&kv, &spec.name)? == description => {}
         Err(KvError::Moved { .. }) => {
             let name = &spec.name;

@@ -74,8 +74,8 @@ struct SnapshotMaker {
     regions: Vec<u32>,
     setup: RegionSetup<3>,
     url: String,
-    /// For each region that this process owns: a copy of the region's state, and the publisher of its snapshots, once
-    /// it is open.
+    /// For each region that this process owns: a copy of the region's state, and the publisher of the region's
+    /// snapshots, once this publisher is open.
     followed: BTreeMap<u64, (Replica<RegionReducer<3>, Subscriber>, Option<Publisher>)>,
     began: Instant,
     buffer: Vec<u8>,
@@ -173,8 +173,8 @@ impl SnapshotMaker {
         let now_ns = self.began.elapsed().as_nanos() as u64;
         let topic = format!("space.{}.map", self.spec.name);
         self.followed.retain(|region, (replica, publisher)| {
-            // A region whose topic was deleted is no longer followed. The next `refresh_owners` follows its new topic,
-            // if there is one.
+            // A region whose topic was deleted is no longer followed. If the region has a new topic, the next
+            // `refresh_owners` follows it.
             let mut exists = true;
             let on_report =
                 |report: ReplicaReport<'_, _>| exists &= !matches!(report, ReplicaReport::Deleted { .. });

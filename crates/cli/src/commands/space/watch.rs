@@ -105,7 +105,7 @@ pub struct Watcher {
     world: WorldBox<3>,
     schema: Schema,
     watched: BTreeMap<u64, WatchedRegion>,
-    /// For each region that is not in `watched`: why it could not be followed at its owner's node.
+    /// For each region that is not in `watched`: why the region could not be followed at its owner's node.
     faults: BTreeMap<u64, FollowFault>,
     /// The URLs of nodes that refused the login, with the reason. The login is not repeated: after many failed logins
     /// from one address, a node delays all logins from this address.
@@ -183,8 +183,8 @@ fn refresh(watcher: &mut Watcher, client: &Client, stop: &StopFlag, waits_for_no
 }
 
 impl Watcher {
-    /// Watches a world. If no world has this name, looks for the topics of its regions at the client's node: `dunlin
-    /// feed replay` may have created them from a recording.
+    /// Watches a world. If no world has this name, looks at the client's node for topics with the names that the
+    /// regions of such a world would have: `dunlin feed replay` may have created these topics from a recording.
     fn find(client: &Client, name: &str) -> Result<Watcher> {
         match WorldDescription::read(&client.kv(), name) {
             Err(WorldDescriptionError::Unknown { .. }) => {}
@@ -289,8 +289,8 @@ impl Watcher {
     pub fn drain(&mut self) {
         let (now_ns, faults) = (self.began.elapsed().as_nanos() as u64, &mut self.faults);
         self.watched.retain(|region, watched| {
-            // A region whose topic was deleted is no longer watched. The next `refresh` follows its new topic, if there
-            // is one.
+            // A region whose topic was deleted is no longer watched. If the region has a new topic, the next `refresh`
+            // follows it.
             let mut exists = true;
             let on_report =
                 |report: ReplicaReport<'_, _>| exists &= !matches!(report, ReplicaReport::Deleted { .. });
@@ -304,7 +304,7 @@ impl Watcher {
         });
     }
 
-    /// The regions whose state is complete and has reached the position that it must have to be shown.
+    /// The regions that can be shown: the state of each is complete, and has reached the required position.
     pub fn states(&self) -> impl Iterator<Item = (u64, &RegionState<3>)> {
         self.watched.iter().filter_map(|(region, watched)| Some((*region, watched.state()?)))
     }

@@ -49,8 +49,9 @@ struct Output {
 }
 
 impl<'p> Pipes<'p> {
-    /// Takes the pipes of the process `child`, to write `payload` to its standard input. At most `stdout_bytes_max`
-    /// bytes of its standard output and `stderr_bytes_max` bytes of its standard error are kept.
+    /// Takes the pipes of the process `child`. [`transfer`](Self::transfer) writes `payload` to the process's standard
+    /// input, and keeps at most `stdout_bytes_max` bytes of its standard output and `stderr_bytes_max` bytes of its
+    /// standard error.
     pub fn of(
         child: &mut Child,
         payload: &'p [u8],

@@ -1,7 +1,7 @@
 //! Runs the user's command for each task of a worker.
 //!
-//! - A task ends at most [`OUTPUT_GRACE`] after its command, whether the command ended by itself or was killed, even if
-//!   another process still holds the command's pipes.
+//! - After the command of a task has ended or was killed, the task ends within [`OUTPUT_GRACE`], even if another
+//!   process still holds the command's pipes.
 //! - No process of the command's process group outlives the task. A process that has left this group (`setsid`) is not
 //!   killed.
 

@@ -104,8 +104,8 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 /// The shortest and the longest interval at which a command that waits for a task's end reads the task.
 const POLL_INTERVALS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
 
-/// If a task has not started after this time, a command that waits for the task prints the reason. It then repeats the
-/// check every [`REASON_INTERVAL`].
+/// If a task has not started after this time, a command that waits for the task prints the reason. The command then
+/// checks again every [`REASON_INTERVAL`].
 const REASON_AFTER: Duration = Duration::from_secs(2);
 /// The interval at which a command that waits for a task checks again why the task has not started.
 const REASON_INTERVAL: Duration = Duration::from_secs(1);
@@ -181,7 +181,7 @@ fn submit(
     console: &Console,
     submitted: &mut Vec<u64>,
 ) -> Result<()> {
-    // A time before 1970 means a start in the past. It becomes 1 ms, because 0 means that no time is given.
+    // A time before 1970 means a start in the past. Such a time becomes 1 ms, because 0 means that no time is given.
     let unix_ms = |at: SystemTime| (unix_ns(at) / 1_000_000).max(1);
     let at = match arguments.delay {
         Some(delay) => Some(

@@ -120,8 +120,8 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
         }
     });
     if orphaned.is_set() {
-        // The parent process has ended, and most likely its node too, so the worker can send no results and ends at
-        // once.
+        // The node that started this worker has ended. The worker was most likely connected to this node, and can send
+        // no results. It therefore ends at once.
         std::process::exit(1);
     }
     attachment.flush(FLUSH);

@@ -43,7 +43,7 @@ fn signal_makes_a_world_process_hand_over_its_regions() {
     assert_eq!(report["regions"], serde_json::json!([1, 2, 3]), "{report}");
 }
 
-/// The first process is killed, and its node, which holds the world's leases, with it. Then the same command starts the
+/// The first process is killed together with its node, which holds the world's leases. Then the same command starts the
 /// process again.
 #[test]
 fn world_continues_when_its_first_process_restarts() {

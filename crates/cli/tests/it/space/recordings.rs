@@ -1,4 +1,4 @@
-//! Tests of recordings of a world: they can be replayed at a node that does not run the world.
+//! Tests that recordings of a world can be replayed at a node that does not run the world.
 
 use std::process::Stdio;
 

@@ -38,7 +38,7 @@ pub(super) struct WorkerState {
     /// The tasks that the worker holds, by number: assigned tasks whose results have no response of the cluster yet.
     held: HashMap<u64, HeldTask>,
     /// The numbers and tokens of tasks that belong to other workers now, while a thread of this worker still runs them.
-    /// Each occupies a slot until its function ends.
+    /// Each of these tasks occupies a slot until the task's function ends.
     lost_but_running: HashSet<(u64, u64)>,
     /// The commands that were not sent yet, in order.
     unsent: VecDeque<QueuedCommand>,
@@ -315,8 +315,8 @@ impl WorkerState {
         self.ready.push_back(AssignedTask { start, stopped });
     }
 
-    /// Handles the response to a request. It contains one response for each command. Returns `false` if the cluster
-    /// does not know this worker.
+    /// Handles the response to a request, which contains one response for each command of the request. Returns `false`
+    /// if the cluster does not know this worker.
     pub(super) fn handle_responses(
         &mut self,
         request: u32,

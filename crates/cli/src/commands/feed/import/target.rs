@@ -18,7 +18,8 @@ use crate::state::State;
 
 /// A destination for the order books that `dunlin feed import` reads from an exchange's files.
 pub trait ImportTarget {
-    /// Adds the file's next order book. Its index is the number of the file's books before it.
+    /// Adds the file's next order book. The index of the first book of a file is 0, and that of each further book is
+    /// higher by 1.
     fn book(&mut self, recorded: &RecordedBook) -> Result<()>;
 
     /// Adds a record to the order book with the index `book`.
@@ -67,7 +68,7 @@ struct Book {
     time_ns: u64,
 }
 
-/// The number of records of one book after which another checksum of the book's state is written.
+/// The number of a book's records between two checksums of the book's state.
 const CHECKSUM_INTERVAL: u64 = 1_000;
 
 impl RecordingFolder {
@@ -123,7 +124,8 @@ impl ImportTarget for RecordingFolder {
     fn record(&mut self, book: usize, event_time_ns: u64, payload: &[u8]) -> Result<()> {
         let book = &mut self.books[self.log_indexes[book]];
         let meta = RecordMeta { event_time_ns: Some(event_time_ns), ..RecordMeta::default() };
-        // A replay publishes the records in order of their append times, so these times must not decrease.
+        // `book.time_ns` becomes the record's append time. A replay publishes records in the order of their append
+        // times, so append times must not decrease.
         book.time_ns = book.time_ns.max(event_time_ns);
         self.frame.clear();
         recording::encode(&meta, book.time_ns, payload, &mut self.frame)?;

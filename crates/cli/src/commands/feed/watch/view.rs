@@ -32,7 +32,7 @@ pub struct BookScreen {
 enum OutputMode {
     /// In a terminal, lines are redrawn in place. `lines` is the number of lines of the last drawing, and `window` the
     /// size of the terminal at that time. `due` is the time of the next drawing, and `is_dirty` says whether anything
-    /// has changed since the last one.
+    /// has changed since the last drawing.
     Terminal {
         lines: usize,
         window: TerminalSize,
