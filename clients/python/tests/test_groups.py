@@ -144,7 +144,7 @@ def test_request_without_subscriber_raises_a_no_responder_error(client: dunlin.C
         client.request(topic, b"?", timeout=PATIENCE)
 
 
-def test_client_replies_only_to_inboxes_unless_it_allows_more(client: dunlin.Client, topic: str) -> None:
+def test_client_replies_only_to_inboxes_and_allowed_subjects(client: dunlin.Client, topic: str) -> None:
     subscription = client.subscribe(topic)
     with pytest.raises(errors.ForbiddenError, match="is not an inbox"):
         client.reply(topic, b"refused")
