@@ -128,7 +128,7 @@ const JUMPING: Clock = Clock::new(|| {
 .with_steady(|| RUNNING.now_ns());
 
 #[test]
-fn clock_set_forward_does_not_end_a_wait_for_room() {
+fn setting_the_clock_forward_does_not_end_a_wait_for_room() {
     publish_while_the_reader_leaves(JUMPING);
 }
 
