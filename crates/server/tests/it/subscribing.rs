@@ -73,7 +73,7 @@ fn payloads_by_reference_arrive_like_copied_payloads() {
 }
 
 #[test]
-fn no_record_is_sent_beyond_the_credit_until_it_is_renewed() {
+fn records_beyond_the_credit_wait_until_the_credit_is_renewed() {
     let (node, server) = serve();
     let mut publisher = node.publisher("s").unwrap();
     for _ in 0..100 {

@@ -81,7 +81,7 @@ fn idle_worker_drains_at_once() {
 }
 
 #[test]
-fn result_counts_once_and_only_from_the_worker_with_the_task() {
+fn result_is_counted_once_and_only_from_the_assigned_worker() {
     let mut scene = Scene::new();
     let task = scene.submit_plain();
     scene.join(1);

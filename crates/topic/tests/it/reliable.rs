@@ -223,7 +223,7 @@ fn registered_reader_of_an_older_epoch_loses_no_new_record() {
 }
 
 #[test]
-fn publisher_that_waits_for_room_repeatedly_is_listed_once() {
+fn publisher_that_repeatedly_waits_for_room_is_listed_once() {
     let topic = topic_of(reliable(Duration::ZERO, OnFull::Refuse), &budget(), MANUAL);
     let _reader = subscriber(&topic, &registered("stuck"));
     fill(&topic);

@@ -136,7 +136,7 @@ fn password_flood_from_one_address_does_not_lock_out_others() {
 }
 
 #[test]
-fn correct_password_is_also_throttled_after_many_wrong_ones() {
+fn correct_password_is_throttled_after_many_wrong_ones() {
     let guarded = Guarded::new(USERS);
     let ana = || guarded.connect(Credentials::password("ana", PASSWORD.as_bytes()));
     let mut last = None;

@@ -207,7 +207,7 @@ fn websocket_message_counts_towards_the_tenants_memory() {
 }
 
 #[test]
-fn nats_publish_before_the_login_is_refused_by_its_first_line() {
+fn nats_publish_before_login_is_refused_after_its_first_line() {
     let guarded = guarded();
     let mut stranger = NatsPeer::new(&guarded.server);
     stranger.send_line("PUB small.halves 2000000");

@@ -177,7 +177,7 @@ fn transfer_encodings_other_than_chunked_are_refused() {
 }
 
 #[test]
-fn code_of_an_oversized_body_says_whether_it_has_records() {
+fn oversized_bodies_with_and_without_records_differ_in_code() {
     let fixture = HttpServer::new();
     for (method, path, code) in [
         ("POST", "/v1/leases", "PROTOCOL"),

@@ -126,7 +126,7 @@ fn withdrawn_record_is_delivered_again_and_not_lost() {
 }
 
 #[test]
-fn share_group_set_back_to_earlier_records_delivers_each_once() {
+fn earlier_records_added_to_a_share_group_are_delivered_once() {
     let mut share = ShareGroup::new(&limits(), 10);
     let mut source = records(11..=14);
     let a = share.join().unwrap();
