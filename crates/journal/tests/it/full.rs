@@ -95,7 +95,7 @@ fn log_is_unusable_after_a_failed_sync_of_a_new_file() {
 }
 
 #[test]
-fn log_stays_in_its_file_if_the_disk_fills_during_a_file_change() {
+fn log_keeps_its_file_if_a_full_disk_prevents_the_next_one() {
     let disk = FakeDisk::new(16);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 5, 100).unwrap();

@@ -182,7 +182,7 @@ fn subscriber_learns_the_position_after_filtered_records() {
 }
 
 #[test]
-fn long_skip_in_one_log_does_not_delay_other_logs() {
+fn skipping_many_records_in_one_log_does_not_delay_other_logs() {
     let (node, server) = serve();
     for topic in ["a", "m", "z"] {
         let retention = Retention { bytes: 32 << 20, ..Retention::default() };
