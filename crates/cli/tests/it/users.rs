@@ -140,7 +140,7 @@ fn user_commands_with_option_json_print_one_object() {
 }
 
 #[test]
-fn changed_users_file_keeps_its_owner() {
+fn changed_users_file_keeps_its_unix_owner_and_group() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("users.toml");
     std::fs::write(&path, "# users\n").unwrap();
