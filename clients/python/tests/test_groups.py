@@ -41,7 +41,7 @@ def test_each_record_of_a_share_group_goes_to_one_member(client: dunlin.Client, 
     assert sorted(map(int, seen)) == list(range(100))
 
 
-def test_nacked_job_returns_with_the_next_attempt(client: dunlin.Client, topic: str) -> None:
+def test_nacked_job_is_redelivered_with_the_next_attempt_number(client: dunlin.Client, topic: str) -> None:
     client.publish(topic, b"job", key="k", headers={"h": "v"})
     with client.work(topic, "crew") as member:
         job = next_job(member)
@@ -144,7 +144,7 @@ def test_request_without_subscriber_raises_a_no_responder_error(client: dunlin.C
         client.request(topic, b"?", timeout=PATIENCE)
 
 
-def test_client_replies_only_to_inboxes_unless_it_allows_more(client: dunlin.Client, topic: str) -> None:
+def test_client_replies_only_to_inboxes_and_allowed_subjects(client: dunlin.Client, topic: str) -> None:
     subscription = client.subscribe(topic)
     with pytest.raises(errors.ForbiddenError, match="is not an inbox"):
         client.reply(topic, b"refused")

@@ -149,7 +149,7 @@ def test_sigterm_lets_a_worker_finish_its_tasks_and_end(
     assert "no worker serves kind upper" in client.tasks.why(later)
 
 
-def test_task_of_a_killed_worker_moves_on_with_a_higher_token(
+def test_task_of_a_killed_worker_restarts_with_a_higher_token(
     client: dunlin.Client, tenant: str, start: Start, tmp_path: Path
 ) -> None:
     first = start()

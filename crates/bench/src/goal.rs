@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn fast_baseline_does_not_raise_a_fixed_expected_rate() {
+    fn fixed_expected_rate_is_not_raised_by_a_fast_baseline() {
         let small = PeerFigure { rises_with_the_floor: false, ..PEER_FIGURE };
         for (peer_figure, unfair) in [(PEER_FIGURE, true), (small, false)] {
             let mut rows = rows(&[(OURS, 9e6), (PEER, 4.4e6), (FLOOR, 12e9)]);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn peer_is_marked_unfair_if_the_run_has_no_raw_baseline() {
+    fn comparison_with_a_peer_is_unfair_without_a_raw_baseline() {
         let mut rows = rows(&[(OURS, 5e6), (PEER, 9e6)]);
         mark_unfair_peers(&mut rows, &[PEER_FIGURE]);
         assert!(rows.find(&PEER).unwrap().unfair);

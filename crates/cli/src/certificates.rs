@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn certificates_are_created_once_and_only_the_owner_reads_keys() {
+    fn existing_certificates_are_reused_and_key_files_are_private() {
         let dir = tempfile::tempdir().unwrap();
         let created = Certificates::open_or_create(&dir.path().join("tls")).unwrap();
         assert!(created.are_new);

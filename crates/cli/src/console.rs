@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn escaped_json_on_a_terminal_parses_to_the_same_value() {
+    fn json_escaped_for_a_terminal_parses_to_the_original_value() {
         let object = serde_json::json!({"payload": "\u{9b}31m\u{202e}\u{7f}\u{200b}\u{e0001}"});
         let shown = written(true, &[object.to_string().as_bytes()]);
         assert!(shown.is_ascii(), "{shown}");

@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn conditional_record_keeps_its_condition_when_it_is_sent_again() {
+    fn resent_conditional_record_keeps_its_condition() {
         let mut lane = PublishLane::new(0);
         send(&mut lane, &[b"a"]);
         lane.push(&RecordMeta::default(), b"b", 1 << 20).unwrap();

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn subject_counts_as_subscribed_until_its_last_reader_leaves() {
+    fn subject_stays_subscribed_until_its_last_reader_leaves() {
         let subscribers = LogSubscribers::default();
         let eu = Filter::new(|tail: &str| tail == "eu");
         subscribers.add(Some(&eu), false);

@@ -62,7 +62,7 @@ fn readyz(member: &ClusterNode) -> String {
 
 /// A leader whose disk is full must give up the leadership, and must report that it is not ready.
 #[test]
-fn leader_with_a_full_disk_is_not_ready_and_another_leads() {
+fn leader_with_a_full_disk_is_replaced_and_reports_not_ready() {
     let Some(small) = SmallDisk::of(192 << 20) else {
         return eprintln!("passed over: this user may not mount a file system");
     };

@@ -263,7 +263,7 @@ fn topic_moved_under_load_loses_no_record() {
 }
 
 #[test]
-fn volatile_topic_survives_its_owner_and_reports_a_new_epoch() {
+fn volatile_topic_has_a_new_epoch_after_the_loss_of_its_owner() {
     let mut cluster = ClusterUnderTest::of(3);
     let clients: Vec<Client> = cluster.members.iter().map(ClusterNode::connect).collect();
     publish(&clients[0], "t", [0]);

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn speed_factor_scales_recorded_time_from_a_common_start() {
+    fn all_recordings_start_together_and_play_at_the_speed_factor() {
         let expected = [(0, 0, 0), (0, 1, 0), (0, 1, 1), (100, 0, 1), (400, 0, 2), (10_000, 1, 2)];
         assert_eq!(order(Speed::Times(10.0)), expected);
     }

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn html_in_a_runs_text_is_escaped() {
+    fn html_in_the_text_of_a_run_is_escaped() {
         let html =
             markdown_to_html("   - failed: <script>alert(1)</script>\n\n<img src=x onerror=alert(1)>\n");
         assert!(!html.contains("<script") && !html.contains("<img"), "{html}");

@@ -28,7 +28,7 @@ fn assert_accounted(rows: &[FigureRow], due: f64) {
 }
 
 #[test]
-fn every_paced_update_is_applied_or_counted_as_missed() {
+fn every_published_update_is_applied_or_counted_as_missed() {
     assert_accounted(&scenario("fanout_1x100_1k", &[]), 100.0 * 200.0);
 }
 

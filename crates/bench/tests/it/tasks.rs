@@ -52,7 +52,7 @@ fn tenants_with_constant_backlogs_share_the_workers() {
 }
 
 #[test]
-fn tasks_survive_dead_leaders_and_workers_and_run_once() {
+fn tasks_run_once_although_leaders_and_workers_die() {
     assert_tasks_survive_kills(1);
 }
 

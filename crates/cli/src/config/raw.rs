@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn client_variable_may_hold_a_file_name_that_is_not_utf8() {
+    fn dunlin_ca_variable_may_hold_a_file_name_that_is_not_utf8() {
         let variable = (OsString::from("DUNLIN_CA"), OsString::from_vec(b"/ca\xff".to_vec()));
         let warnings = RawConfig::defaults().apply_variables(std::iter::once(variable)).unwrap();
         assert_eq!(warnings, [""; 0]);

@@ -164,7 +164,7 @@ fn commands_typed_while_watching_are_answered() {
 }
 
 #[test]
-fn invalid_feed_configuration_is_refused_with_its_cause() {
+fn refusal_of_an_invalid_feed_configuration_names_the_cause() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("instruments.json");
     let refusal = |text: &str| {
@@ -203,7 +203,7 @@ fn verify(recording: &Path, strict: bool) -> Outcome {
 }
 
 #[test]
-fn recording_passes_verification_and_replays_to_the_same_book() {
+fn every_replay_of_a_valid_recording_gives_the_same_book() {
     let folder = tempfile::tempdir().unwrap();
     let (recording, source) = record(folder.path());
     let again = source.run(&["feed", "record", "--out", recording.to_str().unwrap(), "md.>"]);
@@ -260,7 +260,7 @@ fn recorder_leaves_out_new_topics_that_it_cannot_record() {
 }
 
 #[test]
-fn feed_record_verify_and_replay_report_the_same_counts() {
+fn record_verify_and_replay_commands_report_equal_counts() {
     let folder = tempfile::tempdir().unwrap();
     let source = Source::start(&BASELINE);
     let out = folder.path().join("rec");

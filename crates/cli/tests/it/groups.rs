@@ -96,7 +96,7 @@ fn record_claimed_by_a_killed_member_goes_to_another_member() {
 }
 
 #[test]
-fn unacknowledged_record_returns_after_its_deadline() {
+fn unacknowledged_record_is_redelivered_after_its_deadline() {
     let node = Node::start();
     node.run(&["pub", "jobs", "one"]).done();
     let command = ["sub", "jobs", "--group", "crew", "--work", "--from", "earliest", "--ack", "never"];
@@ -182,7 +182,7 @@ fn member_resumes_work_after_its_node_restarts() {
 }
 
 #[test]
-fn records_published_before_the_first_member_are_delivered() {
+fn records_published_before_any_member_joined_are_delivered() {
     let node = Node::start();
     node.run(&["pub", "jobs", "one", "two"]).done();
     let out = node.run(&["sub", "jobs", "--group", "crew", "--work", "--count", "2"]).done();

@@ -65,7 +65,7 @@ fn kv_watch_prints_changes_and_refuses_unknown_revisions() {
 }
 
 #[test]
-fn lock_runs_the_command_and_returns_its_exit_code() {
+fn dunlin_lock_runs_its_command_and_returns_the_exit_code() {
     let node = Node::start();
     let token = node.run(&["lock", "gate", "--", "sh", "-c", "echo $DUNLIN_LOCK_TOKEN; exit 7"]);
     assert_eq!((token.code, token.out.trim().parse::<u64>().is_ok()), (Some(7), true), "{token:?}");

@@ -54,7 +54,7 @@ fn command_that_ignores_signals_is_killed_before_lock_release() {
 }
 
 #[test]
-fn lock_ends_background_processes_of_its_finished_command() {
+fn dunlin_lock_ends_background_processes_of_its_command() {
     let node = Node::start();
     let (mut first, background_pid) =
         hold(&node, "rest", "30s", "sleep 600 >/dev/null 2>&1 & echo $!; exit 3");

@@ -199,7 +199,7 @@ fn ctrl_c_ends_a_waiting_pub_with_its_summary() {
 }
 
 #[test]
-fn pub_ended_during_an_outage_counts_unacknowledged_records() {
+fn pub_counts_unacknowledged_records_if_ended_in_an_outage() {
     let node = Node::start();
     let mut publish = node.command(&["pub", "ticks"]);
     let mut publish =

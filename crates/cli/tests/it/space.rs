@@ -238,7 +238,7 @@ fn region_can_be_watched_after_its_topic_was_deleted() {
 
 /// The test deletes the topics through which a process receives requests from clients.
 #[test]
-fn process_responds_again_after_its_topics_were_deleted() {
+fn space_process_responds_after_its_topics_were_deleted() {
     let words = ["run", "one", "--processes", "1", "--flock", "50", "--listen", "127.0.0.1:0"];
     let world = Process::start(&words);
     let started = world.wait_for_event("started");

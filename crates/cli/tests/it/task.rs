@@ -138,7 +138,7 @@ fn sigterm_ends_a_worker_whose_node_is_gone() {
 }
 
 #[test]
-fn waiting_submitter_learns_that_no_worker_serves_the_kind() {
+fn waiting_submitter_learns_that_no_worker_serves_its_task_kind() {
     let node = Node::start();
     let mut waiting = node
         .command(&["task", "submit", "orphan", "x", "--wait"])

@@ -80,7 +80,7 @@ fn top_names_the_permission_that_its_user_lacks() {
 }
 
 #[test]
-fn top_draws_in_a_terminal_and_q_ends_it() {
+fn top_draws_in_a_terminal_until_q_is_pressed() {
     let node = Node::start();
     node.run(&["pub", "orders", "one"]).done();
     let (mut top, mut keys, chunks) = start_in_terminal(&node, &["top"]);

@@ -107,7 +107,7 @@ fn user_add_options_set_key_rules_nkeys_and_denied_patterns() {
 }
 
 #[test]
-fn user_add_refuses_password_file_and_ignores_its_variable() {
+fn user_add_ignores_dunlin_password_file_but_refuses_the_option() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let (file, secret) = (path("users.toml"), path("secret"));
@@ -140,7 +140,7 @@ fn user_commands_with_option_json_print_one_object() {
 }
 
 #[test]
-fn changed_users_file_keeps_its_owner() {
+fn changed_users_file_keeps_its_unix_owner_and_group() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("users.toml");
     std::fs::write(&path, "# users\n").unwrap();

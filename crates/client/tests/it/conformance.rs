@@ -116,7 +116,7 @@ fn remote_and_local_clients_get_equal_records_and_receipts() {
 }
 
 #[test]
-fn pattern_topic_works_equally_for_remote_and_local_publishers() {
+fn pattern_topic_treats_remote_and_local_publishers_equally() {
     let config =
         TopicConfig { pattern: Some(">".to_owned()), record_bytes_max: 200_000, ..TopicConfig::default() };
     run_over_all_transports(&config, "eu.42", &SubscribeOptions::default(), PublishEveryWay);

@@ -176,7 +176,7 @@ fn topic_deletion_and_the_end_of_a_subscription_are_delivered() {
 }
 
 #[test]
-fn start_positions_outlive_the_end_of_the_subscription() {
+fn start_positions_can_be_read_after_the_subscription_ended() {
     let (client, node) = ScriptedNode::serve(|_, mut link| {
         let subscription = link.accept_subscription(at(2, 10));
         let refusal = Refusal::new(ErrorCode::Closed, "");
@@ -193,7 +193,7 @@ fn start_positions_outlive_the_end_of_the_subscription() {
 }
 
 #[test]
-fn refused_subscription_returns_its_reason() {
+fn subscribe_call_returns_the_reason_of_a_refusal() {
     let (client, node) = ScriptedNode::serve(|_, mut link| {
         let subscription = link.next(|message| match message {
             FromClient::Subscribe(subscribe) => subscribe.subscription,

@@ -136,7 +136,7 @@ fn forward_until_cut(mut from: std::net::TcpStream, mut to: std::net::TcpStream,
 }
 
 #[test]
-fn client_that_connects_once_never_connects_again() {
+fn client_with_option_connects_once_never_reconnects() {
     let mut running = RunningNode::start();
     let limits = ClientLimits { backoff_base_ms: 1, backoff_max_ms: 1, ..patient().limits };
     let connect = |connects_once| {
@@ -172,7 +172,7 @@ fn records_sent_before_dropping_the_client_arrive() {
 }
 
 #[test]
-fn client_skips_dead_addresses_and_moves_on_after_a_loss() {
+fn client_skips_dead_addresses_to_connect_and_to_reconnect() {
     let mut running = RunningNode::start();
     let dead = "dunlin://127.0.0.1:9";
     let url = format!("{dead},unix://{},{}", running.unix.display(), running.url());

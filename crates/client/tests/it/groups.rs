@@ -252,7 +252,7 @@ fn dead_letters_are_dropped_only_on_request() {
 }
 
 #[test]
-fn group_description_shows_pending_dead_letters_and_the_reason() {
+fn group_description_shows_how_many_dead_letters_wait_and_why() {
     let (running, client) = start(TopicConfig::default());
     let full = TopicConfig {
         retention: Retention { bytes: 16 << 10, ..Retention::default() },

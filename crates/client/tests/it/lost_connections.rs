@@ -470,7 +470,7 @@ fn wait_times_out_while_other_messages_arrive_without_a_pause() {
 }
 
 #[test]
-fn messages_without_events_do_not_extend_a_timed_read() {
+fn messages_without_events_do_not_extend_the_read_timeout() {
     // With this limit, the client has credit to report after each message, and each report ends a wait.
     let limits = ClientLimits { credit_bytes: 1, ..ClientLimits::default() };
     let mut advances = Vec::new();

@@ -233,7 +233,7 @@ fn node_and_client_responders_answer_requests() {
 }
 
 #[test]
-fn client_replies_only_to_inboxes_unless_it_allows_more() {
+fn client_replies_only_to_inboxes_and_allowed_subjects() {
     let running = RunningNode::start();
     let client = running.client();
     client.create_topic("own", &TopicConfig::default(), false).unwrap();

@@ -88,7 +88,7 @@ fn unanswered_record_is_resent_with_the_same_sequence() {
 }
 
 #[test]
-fn publish_to_a_node_that_stays_away_has_an_unknown_outcome() {
+fn publish_to_a_node_that_stays_down_has_an_unknown_outcome() {
     let (client, node) = ScriptedNode::serve_with_fast_heartbeats(ClientOptions::default(), |_, mut link| {
         link.accept_publisher();
         link.accept_publish();

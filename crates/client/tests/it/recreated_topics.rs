@@ -45,7 +45,7 @@ fn retry_until_answered<T>(mut call: impl FnMut() -> Result<T, PublishError>) ->
 }
 
 #[test]
-fn lost_state_topic_is_recreated_with_its_reducer() {
+fn state_topic_that_was_lost_is_recreated_with_its_reducer() {
     let running = RunningNode::start();
     let client = running.client();
     client.create_topic("md.a", &book(), false).unwrap();

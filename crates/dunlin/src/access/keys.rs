@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn key_rule_denies_by_default_and_deny_wins() {
+    fn key_rule_denies_by_default_and_deny_overrides_allow() {
         for (allow, deny, key, allowed) in [
             ("", "", "a", false),
             ("a", "", "a", true),

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn subject_rule_denies_by_default_and_deny_wins() {
+    fn subject_rule_denies_by_default_and_deny_overrides_allow() {
         use AccessExtent::{All, Nothing, Part};
         for (allow, deny, text, extent) in [
             ("", "", "a", Nothing),

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn node_remembers_deliveries_of_the_newest_ended_groups_only() {
+    fn node_remembers_deliveries_only_of_recently_ended_groups() {
         let name = |n: usize| ("t".to_owned(), n.to_string());
         let mut ended = EndedGroups::default();
         ended.add(name(0), vec![DeliveredRanges::default()]);

@@ -106,7 +106,7 @@ fn missing_last_log_file_is_reported_as_an_exact_gap() {
 }
 
 #[test]
-fn end_of_a_log_that_lost_its_last_file_is_unknown() {
+fn end_of_a_log_without_its_last_file_is_reported_as_unknown() {
     let disk = FakeDisk::new(32);
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();

@@ -151,7 +151,7 @@ fn responder_publishes_no_reply_that_its_user_may_not_publish() {
 
 /// A requester chooses the reply subject. The reply must not reach a subject to which only the responder may publish.
 #[test]
-fn responder_replies_only_to_inboxes_unless_it_allows_more() {
+fn responder_replies_only_to_inboxes_and_allowed_subjects() {
     let node = node();
     let config = TopicConfig { pattern: Some("own.>".to_owned()), ..TopicConfig::default() };
     node.create_topic("own", config, false).unwrap();

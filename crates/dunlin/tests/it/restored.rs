@@ -231,7 +231,7 @@ fn assert_unknown_ends(dir: &Path, positions: &[Position]) {
 }
 
 #[test]
-fn copy_of_a_running_node_says_its_last_record_is_unknown() {
+fn last_record_of_a_copied_running_node_is_reported_as_unknown() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
     let (node, second) = node_with_two_records(&dir);
@@ -265,7 +265,7 @@ fn restored_copy_reports_that_ends_of_later_epochs_are_unknown() {
 }
 
 #[test]
-fn damaged_copy_reports_that_its_last_record_is_unknown() {
+fn last_record_of_a_damaged_copy_is_reported_as_unknown() {
     type Damage = fn(&Path);
     let damages: [(&str, Damage); 5] = [
         ("flipped", |log| {
@@ -303,7 +303,7 @@ fn damaged_copy_reports_that_its_last_record_is_unknown() {
 /// In this test, files are replaced as `rsync -a` does: only those whose size or time differs, here the log file and
 /// the position file.
 #[test]
-fn log_replaced_from_a_backup_has_an_unknown_last_record() {
+fn last_record_of_a_log_from_a_backup_is_reported_as_unknown() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
     let (node, second) = node_with_two_records(&dir);
@@ -323,7 +323,7 @@ fn log_replaced_from_a_backup_has_an_unknown_last_record() {
 }
 
 #[test]
-fn node_restarted_after_a_kill_knows_its_last_record() {
+fn last_record_is_known_after_a_kill_and_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let (node, last) = node_with_two_records(folder.path());
     drop(node);

@@ -92,7 +92,7 @@ fn viewer_sees_spawns_in_two_regions_without_ticks() {
 }
 
 #[test]
-fn region_replaces_its_topic_if_a_subscriber_created_it() {
+fn region_replaces_a_topic_that_a_subscriber_created() {
     let node = node();
     let topic = topic_of(WORLD, REGION);
     let mut early = node.subscribe(&topic, &SubscribeOptions::default()).unwrap();
@@ -161,7 +161,7 @@ fn topic_of_a_region_recovers_after_refused_records() {
 
 /// In this test, a client deletes the topic of a region twice: while the region runs ticks, and while it does not.
 #[test]
-fn deleted_topic_of_a_region_returns_with_its_state() {
+fn deleted_topic_of_a_region_is_recreated_with_the_state() {
     let node = node();
     let mut host = host(&node);
     begin(&mut host).unwrap();
@@ -309,7 +309,7 @@ fn two_hosts(regions: [RegionId; 2]) -> [Host<3, RandomWalk>; 2] {
 
 /// Otherwise, a client that asks both regions would be told that the entity does not exist.
 #[test]
-fn one_of_two_regions_always_knows_an_entity_in_handover() {
+fn at_least_one_region_always_knows_an_entity_in_handover() {
     let regions = [RegionId(1), RegionId(2)];
     let (mut hosts, id) = (two_hosts(regions), EntityId(7));
     hosts[0].spawn(&Entity::at(id.0, [1.0; 3])).unwrap();

@@ -275,7 +275,7 @@ fn small_book_sends_a_snapshot_if_its_changes_are_longer() {
 }
 
 #[test]
-fn level_dropped_beyond_the_depth_does_not_return() {
+fn dropped_level_does_not_return_when_a_better_one_is_removed() {
     let scale = Scale { max_depth: 3, ..Scale::default() };
     let mut book = Book::new(scale);
     let bids = |book: &Book| book.levels(Side::Bid).map(|level| level.price).collect::<Vec<_>>();

@@ -197,7 +197,7 @@ fn order_keeps_its_priority_unless_it_grows_or_changes_price() {
 }
 
 #[test]
-fn refusal_of_a_bad_entry_names_its_order() {
+fn refusal_of_a_bad_order_entry_names_the_order() {
     let mut orders = orders_of(&[add(Side::Bid, 7, 100, 5)]);
     let (bytes, checksum) = (snapshot(&mut orders), orders.checksum());
     let refused = |entries: &[OrderEntry]| check(&orders, &[record(entries)]).unwrap_err().0;

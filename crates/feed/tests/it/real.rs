@@ -57,7 +57,7 @@ fn read_recording(
 /// Compares eight numbers with expected ones. They are the numbers of lines, runner changes, levels set, levels
 /// removed, removals of levels that did not exist, images, records and books.
 #[test]
-fn counts_of_betfair_streams_equal_independent_counts() {
+fn betfair_recordings_yield_the_expected_record_counts() {
     for (name, counts) in [
         ("SELF-1.181223994", [44_687, 91_516, 117_275, 18_839, 7, 1, 88_187, 10]),
         ("PRO-1.170258213", [22_367, 83_890, 91_896, 16_307, 311, 15, 62_759, 17]),
@@ -96,7 +96,7 @@ fn counts_of_betfair_streams_equal_independent_counts() {
 }
 
 #[test]
-fn counts_of_bitstamp_orders_equal_independent_counts() {
+fn bitstamp_recordings_yield_the_expected_record_counts() {
     let (mut orders, mut seq) = (Orders::new(Default::default()), 0);
     let mut on_record = |_book, _time, payload: &[u8]| {
         seq += 1;

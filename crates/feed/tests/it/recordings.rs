@@ -256,7 +256,7 @@ fn columns_are_found_by_heading_and_missing_ones_are_reported() {
 const CROSSED: &str = "1,9,5,100.0,1,created,bid\n2,9,5,101.0,1,created,ask\n3,9,5,102.0,1,created,ask\n";
 
 #[test]
-fn order_of_the_opening_book_crossed_for_1_s_is_a_phantom() {
+fn opening_book_order_that_is_crossed_for_1_s_is_a_phantom() {
     let rows = format!(
         "{CROSSED}4,20,20000,101.0,1,created,bid\n5,30,20999,90.0,1,created,bid\n6,40,21000,90.0,1,created,bid\n"
     );
@@ -269,7 +269,7 @@ fn order_of_the_opening_book_crossed_for_1_s_is_a_phantom() {
 }
 
 #[test]
-fn order_of_the_opening_book_is_a_phantom_if_trades_skip_it() {
+fn opening_book_order_that_trades_skip_is_a_phantom() {
     let rows = format!(
         "{CROSSED}4,20,15000,105.0,1,created,ask\n4,20,15001,105.0,0.0,deleted,ask\n1,30,16001,100.0,1,deleted,bid\n"
     );

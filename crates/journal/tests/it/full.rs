@@ -37,7 +37,7 @@ fn full_disk_refuses_appends_until_there_is_room() {
 
 /// The text of the error must not say that the disk is full: callers put `the disk is full` before this text.
 #[test]
-fn full_error_names_ulimit_or_quota_if_the_disk_has_room() {
+fn append_error_names_ulimit_or_quota_if_the_disk_has_room() {
     let text = |free| AppendError::Full { need: 1_000_064, free }.to_string();
     assert_eq!(text(4_096), "1000064 bytes are needed, but 4096 are free on the disk");
     let limited = text(49_898_418_176);
@@ -95,7 +95,7 @@ fn log_is_unusable_after_a_failed_sync_of_a_new_file() {
 }
 
 #[test]
-fn log_stays_in_its_file_if_the_disk_fills_during_a_file_change() {
+fn log_keeps_its_file_if_a_full_disk_prevents_the_next_one() {
     let disk = FakeDisk::new(16);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 5, 100).unwrap();
@@ -425,7 +425,7 @@ fn journal_file_that_ended_early_can_be_dropped() {
 }
 
 #[test]
-fn append_uses_the_ended_file_if_another_one_has_no_room() {
+fn append_continues_an_ended_file_if_a_new_file_has_no_room() {
     let disk = FakeDisk::new(9);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 10, 100).unwrap();

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shortage_states_why_the_snapshot_reserve_is_not_filled() {
+    fn disk_space_reports_why_the_snapshot_reserve_is_not_filled() {
         let room = DiskSpace::default();
         let lacking = RaftGroupError::LacksResource("no file descriptors".to_owned());
         room.set_snapshot_shortage(Some(lacking.clone()));

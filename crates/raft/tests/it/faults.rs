@@ -38,7 +38,7 @@ async fn power_cut_of_all_nodes_loses_no_acknowledged_command() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn isolated_leader_neither_acknowledges_nor_serves_reads() {
+async fn isolated_leader_acknowledges_no_write_and_serves_no_read() {
     let cluster = TestCluster::with_nodes(3, LIMITS).await;
     cluster.propose_line("together").await;
     let old_leader = cluster.leader().await;

@@ -86,7 +86,7 @@ async fn state_machine_timer_fires_without_a_further_command() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn command_over_the_limit_is_refused() {
+async fn command_over_the_size_limit_is_refused() {
     let cluster = TestCluster::with_nodes(1, RaftLimits { command_bytes_max: 10, ..LIMITS }).await;
     let refused = cluster.nodes[&1].propose(Bytes::from("eleven bytes")).await;
     assert_eq!(refused, Err(RaftGroupError::TooLarge { bytes: 12, bytes_max: 10 }));

@@ -116,7 +116,7 @@ fn warm_pool_shortens_scale_out_and_is_refilled() {
 }
 
 #[test]
-fn workers_of_a_weekly_window_are_ready_when_it_begins() {
+fn workers_of_a_weekly_window_are_ready_when_the_window_begins() {
     // The first day of 1970 was a Thursday.
     let window =
         WeeklyWindow { days: WeeklyWindow::WORKDAYS, from_minute: 30, to_minute: 60, workers_min: 17 };

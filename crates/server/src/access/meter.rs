@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn clock_set_back_grants_no_extra_rate() {
+    fn setting_the_clock_back_grants_no_extra_rate() {
         let mut meter = RateMeter::new(1, 9 * SECOND);
         assert_eq!(pass(&mut meter, 1, 9 * SECOND), Ok(()));
         assert!(pass(&mut meter, 1, SECOND).is_err() && pass(&mut meter, 1, 9 * SECOND).is_err());

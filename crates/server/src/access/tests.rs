@@ -88,7 +88,7 @@ fn account_created_during_a_reload_has_the_new_permissions() {
 }
 
 #[test]
-fn recreated_user_does_not_revive_an_old_login() {
+fn old_login_stays_invalid_after_its_user_is_recreated() {
     let fixture = AccessFixture::new("publish = [\">\"]");
     let login = fixture.log_in();
     fixture.rewrite(NO_USERS);
@@ -191,7 +191,7 @@ fn publish_rate_is_measured_by_the_monotonic_clock() {
 }
 
 #[test]
-fn failed_creation_keeps_the_topic_reserved_by_another_request() {
+fn failed_creation_does_not_end_another_requests_reservation() {
     let fixture = AccessFixture::new(ONE_TOPIC);
     let login = fixture.log_in();
     let account = login.account();

@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn copy_begins_again_after_its_connection_was_lost() {
+    fn region_copy_begins_again_after_the_connection_was_lost() {
         let mut standby_tracker = StandbyTracker::new(setup());
         let records =
             |tracker: &mut StandbyTracker<3>| tracker.take_progress().get(&R).map(|known| known.records);

@@ -52,7 +52,7 @@ fn connections_without_certificates_do_not_lock_out_nodes() {
 
 /// `dunlin cluster add` prints the address for other nodes. The node may have started since the command began.
 #[test]
-fn cluster_client_uses_the_address_of_a_later_start() {
+fn cluster_client_uses_the_address_of_the_latest_node_start() {
     let dir = tempfile::tempdir().unwrap();
     init(dir.path(), "127.0.0.1:0").unwrap();
     let client = ClusterClient::open(dir.path()).unwrap();

@@ -50,7 +50,7 @@ fn nats_violation_ends_only_its_connection_with_a_reason() {
 }
 
 #[test]
-fn invalid_nats_subjects_are_refused_but_the_client_stays() {
+fn invalid_nats_subjects_are_refused_without_a_disconnect() {
     let (node, server) = serve_nats(|_| {});
     let mut peer = NatsPeer::open(&server);
     for subject in ["a..b", ".a", "a.>", "a.*", "\u{ff}\u{85}"] {

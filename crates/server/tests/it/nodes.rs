@@ -326,7 +326,7 @@ fn client_can_use_a_topic_that_another_node_owns() {
 }
 
 #[test]
-fn owner_that_learns_of_its_topic_last_delivers_its_records() {
+fn owner_delivers_records_although_it_learns_of_the_topic_last() {
     let cluster = TestCluster::patient(3);
     cluster.hold_back_changes(1);
     let config = TopicConfig { pattern: Some("wide.>".to_owned()), ..TopicConfig::default() };

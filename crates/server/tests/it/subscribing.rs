@@ -73,7 +73,7 @@ fn payloads_by_reference_arrive_like_copied_payloads() {
 }
 
 #[test]
-fn no_record_is_sent_beyond_the_credit_until_it_is_renewed() {
+fn records_beyond_the_credit_wait_until_the_credit_is_renewed() {
     let (node, server) = serve();
     let mut publisher = node.publisher("s").unwrap();
     for _ in 0..100 {
@@ -182,7 +182,7 @@ fn subscriber_learns_the_position_after_filtered_records() {
 }
 
 #[test]
-fn long_skip_in_one_log_does_not_delay_other_logs() {
+fn skipping_many_records_in_one_log_does_not_delay_other_logs() {
     let (node, server) = serve();
     for topic in ["a", "m", "z"] {
         let retention = Retention { bytes: 32 << 20, ..Retention::default() };

@@ -350,7 +350,7 @@ fn owner_with_an_expired_lease_continues_its_regions() {
 }
 
 #[test]
-fn process_with_a_number_in_use_is_refused() {
+fn process_whose_number_is_in_use_is_refused() {
     let test = WorldTest::new(WorldSettings { expected: 1, ..settings("numbered", 1, StandbyMode::None) });
     let first = test.start(4);
     until("the first begins", &test.kv, std::slice::from_ref(&first), || first.ticks().len() == 1);

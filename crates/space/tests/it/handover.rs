@@ -190,7 +190,7 @@ fn late_commit_is_ignored_if_the_new_owner_keeps_the_entity() {
 }
 
 #[test]
-fn clock_set_back_changes_no_deadline() {
+fn setting_the_clock_back_changes_no_deadline() {
     let (mut source, _) = pair(StandbyMode::None);
     source.advance_time(50 * MS, &mut Vec::new());
     offer(&mut source, &[7], 10 * MS);

@@ -67,7 +67,7 @@ fn task_list_is_paged_and_has_payloads_only_on_request() {
 }
 
 #[test]
-fn task_starts_and_stop_requests_are_read_back_as_written() {
+fn start_and_stop_messages_of_tasks_are_read_back_as_written() {
     let mut scene = Scene::new();
     scene.submit_all("a", vec![work(); 3]);
     let worker = scene.join(5);

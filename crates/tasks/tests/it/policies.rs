@@ -56,7 +56,7 @@ fn retry_policy_limit_of_one_tenant_affects_no_other_tenant() {
 }
 
 #[test]
-fn dead_letter_keeps_its_retry_policy_until_it_is_discarded() {
+fn retry_policy_is_kept_until_its_dead_letter_is_discarded() {
     let mut scene = scene_with_policy_limit();
     let task = submit(&mut scene, "a", 0).unwrap();
     scene.join(1);
@@ -86,7 +86,7 @@ fn finished_task_shows_no_retry_policy_of_another_task() {
 }
 
 #[test]
-fn restored_state_has_the_same_room_for_retry_policies() {
+fn restored_state_accepts_as_many_retry_policies_as_before() {
     let mut scene = scene_with_policy_limit();
     let tasks: Vec<u64> = (0..3).map(|delay_ms| submit(&mut scene, "a", delay_ms).unwrap()).collect();
     scene.must_apply(TaskCommand::Cancel { task: tasks[1] });

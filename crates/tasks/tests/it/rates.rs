@@ -70,7 +70,7 @@ fn rate_limit_applies_to_a_backlog_when_workers_arrive() {
 }
 
 #[test]
-fn retried_task_takes_a_rate_token_and_cancelled_one_returns_it() {
+fn retry_takes_a_rate_token_and_a_cancellation_returns_one() {
     let mut scene = Scene::default();
     set_rate(&mut scene, Rate::per_second(1));
     let retry = Some(RetryPolicy { retries: 3, backoff: Backoff::Fixed { delay_ms: 10 } });
@@ -98,7 +98,7 @@ fn retried_task_takes_a_rate_token_and_cancelled_one_returns_it() {
 }
 
 #[test]
-fn tasks_started_before_a_rate_change_count_for_the_new_rate() {
+fn new_rate_limit_includes_tasks_started_before_the_change() {
     let mut scene = Scene::default();
     set_rate(&mut scene, Rate { count: 1, per_ms: 60_000, burst: 4 });
     let tasks = scene.submit_all("a", vec![task_of_user(b"ann"); 12]);

@@ -53,7 +53,7 @@ fn task_of_another_shard_is_unknown_and_refused_as_dependency() {
 }
 
 #[test]
-fn worker_keeps_its_id_in_another_shard() {
+fn worker_has_one_id_in_all_shards() {
     let (mut home, mut other) = (of_shard(0), of_shard(2));
     let worker = home.join(1);
     let enlist = || TaskCommand::Enlist { id: worker, worker: new_worker(1) };

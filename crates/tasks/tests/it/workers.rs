@@ -25,7 +25,7 @@ fn tasks_of_a_dead_worker_move_and_its_results_are_refused() {
 }
 
 #[test]
-fn heartbeat_of_an_expired_worker_reports_it_as_gone() {
+fn reply_to_a_heartbeat_lists_an_expired_worker_as_gone() {
     let mut scene = Scene::new();
     let worker = scene.join(1);
     assert_eq!(
@@ -81,7 +81,7 @@ fn idle_worker_drains_at_once() {
 }
 
 #[test]
-fn result_counts_once_and_only_from_the_worker_with_the_task() {
+fn result_is_counted_once_and_only_from_the_assigned_worker() {
     let mut scene = Scene::new();
     let task = scene.submit_plain();
     scene.join(1);

@@ -172,7 +172,7 @@ proptest! {
     }
 
     #[test]
-    fn pattern_selects_the_records_of_a_topic_that_it_matches(
+    fn pattern_selects_exactly_the_matching_records_of_a_topic(
         p in pattern_text(), topic in pattern_text(), s in subject_text(),
     ) {
         let topic = pattern(&topic);

@@ -17,7 +17,7 @@ fn cases() -> ProptestConfig {
 }
 
 #[test]
-fn subscriber_past_an_expired_record_is_warned_at_most_once() {
+fn expired_record_causes_no_second_lag_warning() {
     let publish = |ms| Publish { bytes: 8, by_ref: true, expires_ms: Some(ms), key: None };
     let subscribe = |start| Subscribe { start, on_gap: Oldest };
     play([

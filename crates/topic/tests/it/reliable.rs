@@ -128,7 +128,7 @@ const JUMPING: Clock = Clock::new(|| {
 .with_steady(|| RUNNING.now_ns());
 
 #[test]
-fn clock_set_forward_does_not_end_a_wait_for_room() {
+fn setting_the_clock_forward_does_not_end_a_wait_for_room() {
     publish_while_the_reader_leaves(JUMPING);
 }
 
@@ -223,7 +223,7 @@ fn registered_reader_of_an_older_epoch_loses_no_new_record() {
 }
 
 #[test]
-fn publisher_that_waits_for_room_repeatedly_is_listed_once() {
+fn publisher_that_repeatedly_waits_for_room_is_listed_once() {
     let topic = topic_of(reliable(Duration::ZERO, OnFull::Refuse), &budget(), MANUAL);
     let _reader = subscriber(&topic, &registered("stuck"));
     fill(&topic);

@@ -40,7 +40,7 @@ fn filtered(topic: &Topic, filter: Filter) -> Cursor {
 }
 
 #[test]
-fn long_skip_is_split_into_several_reads_without_a_loss() {
+fn skipping_many_records_takes_several_reads_and_loses_none() {
     let topic = long_topic("orders");
     for filter in filters() {
         let (mut cursor, waiter) = (filtered(&topic, filter), Waiter::new());
@@ -82,7 +82,7 @@ fn read_skips_one_record_even_if_its_skip_budget_is_spent() {
 }
 
 #[test]
-fn in_process_subscriber_finds_a_record_after_a_long_skip() {
+fn in_process_subscriber_finds_a_record_after_many_skipped_ones() {
     let topic = long_topic("orders");
     for filter in filters() {
         let mut subscriber = Subscriber::one(filtered(&topic, filter), WaitStrategy::Parked);
@@ -93,7 +93,7 @@ fn in_process_subscriber_finds_a_record_after_a_long_skip() {
 }
 
 #[test]
-fn subscriber_with_limited_skips_does_not_sleep_during_a_skip() {
+fn subscriber_with_records_left_to_skip_does_not_sleep() {
     let topic = long_topic("orders");
     let [filter, _] = filters();
     let mut subscriber = Subscriber::one(filtered(&topic, filter), WaitStrategy::Parked);
@@ -111,7 +111,7 @@ fn subscriber_with_limited_skips_does_not_sleep_during_a_skip() {
 }
 
 #[test]
-fn other_logs_are_read_before_a_long_skip_in_one_log_ends() {
+fn other_logs_are_read_while_one_log_skips_many_records() {
     let (long, short) = (long_topic("long"), small_topic());
     short.publisher("t").publish(b"short").unwrap();
     let [filter, _] = filters();

@@ -45,7 +45,7 @@ fn position_beyond_the_log_is_refused() {
 }
 
 #[test]
-fn subscriber_ahead_of_a_replicated_log_waits_for_it() {
+fn subscriber_ahead_of_a_replicated_log_waits_for_the_log() {
     let topic = large_topic(MANUAL);
     topic.logs()[0].set_replicated(true);
     let mut numbered = NumberedPublisher::of(&topic);

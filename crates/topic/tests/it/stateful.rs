@@ -170,7 +170,7 @@ fn record_refused_by_the_reducer_changes_nothing() {
 }
 
 #[test]
-fn clock_set_back_does_not_stop_checksums() {
+fn setting_the_clock_back_does_not_stop_checksums() {
     let topic = stateful(64 << 10, &budget(), MANUAL.with_steady(|| STEADY.now_ns()));
     let mut setter = Setter::of(&topic);
     setter.set(1);

@@ -77,7 +77,7 @@ fn user_who_may_only_watch_a_world_cannot_change_it() {
 
 /// The user may write the world's keys, but not read its secret. `run` must write no keys.
 #[test]
-fn world_process_without_permission_for_the_secret_ends() {
+fn world_process_ends_if_it_may_not_read_the_secret() {
     let users = UsersFile::new();
     let (file, keeper) = (users.file(), users.path("keeper"));
     let node = Node::start_with(&["--auth-users-file", &file]);

@@ -99,7 +99,7 @@ fn world_continues_in_one_process_after_the_other_is_killed() {
 /// If the second of two processes does not join within `--patience`, the first process must stop waiting and report
 /// this.
 #[test]
-fn first_process_reports_that_others_did_not_join_in_time() {
+fn first_process_reports_processes_that_did_not_join_in_time() {
     let words = ["run", "two", "--processes", "2", "--flock", "50", "--patience", "1ms"];
     let first = Process::start(&[&words[..], &["--listen", "127.0.0.1:0"]].concat());
     let object = first.wait_for_event("waited_out");

@@ -33,7 +33,7 @@ fn publisher_waiting_for_an_owner_ends_when_topic_is_deleted() {
 
 /// In some rounds, the feed that handed over the records has not ended when the topic is deleted.
 #[test]
-fn subscriber_at_a_new_owner_learns_of_the_deletion() {
+fn subscriber_at_a_new_owner_learns_of_the_topic_deletion() {
     let cluster = TestCluster::of(2);
     for round in 0..50 {
         let topic = &format!("t{round}");
@@ -172,7 +172,7 @@ fn membership_ends_if_the_owner_of_a_deleted_topic_is_lost() {
 
 /// The owner knows that the topic was deleted and created again. It adds the member to a group of the later topic.
 #[test]
-fn membership_in_a_later_topic_ends_with_the_deleted_one() {
+fn membership_ends_although_the_owner_recreated_the_topic() {
     for is_accepted_first in [true, false] {
         let cluster = TestCluster::of(2);
         cluster.create_topic_at(1, "t");

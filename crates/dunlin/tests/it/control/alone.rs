@@ -220,7 +220,7 @@ fn lease_without_renewal_ends_and_frees_its_lock() {
 }
 
 #[test]
-fn lock_wait_fails_when_its_lease_ends_or_leaves_the_queue() {
+fn lock_wait_fails_when_its_lease_or_its_queue_entry_ends() {
     let node = node();
     let control = node.control().unwrap();
     let holder = grant(control, 60_000);
@@ -246,7 +246,7 @@ fn lock_wait_fails_when_its_lease_ends_or_leaves_the_queue() {
 }
 
 #[test]
-fn waiting_lock_call_fails_once_its_queue_entry_is_released() {
+fn waiting_lock_call_fails_when_its_queue_entry_is_released() {
     let node = node();
     let control = node.control().unwrap();
     let holder = grant(control, 60_000);

@@ -10,7 +10,7 @@ use dunlin_wait::POLL;
 use super::nodes::*;
 
 #[test]
-fn any_node_accepts_commands_and_delivers_the_same_changes() {
+fn every_node_accepts_commands_and_all_deliver_equal_changes() {
     let cluster = TestCluster::of(3, limits());
     for (number, id) in [1, 2, 3, 1, 2, 3].into_iter().enumerate() {
         let reply = block_on(cluster.control(id).execute(&put("a", "1"))).unwrap();

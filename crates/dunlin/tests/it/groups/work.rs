@@ -321,7 +321,7 @@ fn node_with_pending_dead_letters(limits: NodeLimits) -> Node {
 }
 
 #[test]
-fn group_info_shows_waiting_dead_letters_and_the_reason() {
+fn group_info_shows_how_many_dead_letters_wait_and_why() {
     let node = node_with_pending_dead_letters(NodeLimits::default());
     let info = || node.groups(&node.topic("jobs").unwrap()).remove(0);
     assert_eq!(info().pending_dead_letters, 2);
@@ -457,7 +457,7 @@ fn reliable_topic_keeps_the_record_of_a_waiting_dead_letter() {
 }
 
 #[test]
-fn work_group_of_a_deleted_topic_ends_after_its_last_record() {
+fn work_group_ends_after_the_last_record_of_a_deleted_topic() {
     let node = node();
     publish(&node, "jobs", [1, 2]);
     let mut member = node.join_work("jobs", "g", &work_from_start()).unwrap();

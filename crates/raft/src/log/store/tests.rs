@@ -104,7 +104,7 @@ async fn log_purge_of_unwritten_entries_waits_for_their_write() {
 }
 
 #[tokio::test]
-async fn purge_makes_room_for_a_large_write_queued_before_it() {
+async fn purge_makes_room_for_a_large_write_queued_before_the_purge() {
     let disk = Arc::new(FakeDisk::new(1));
     let mut log = open(&disk, 0);
     disk.set_capacity(disk.used() + (300 << 10));

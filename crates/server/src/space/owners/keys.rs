@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn leaving_process_is_needed_until_others_have_two_copies() {
+    fn leaving_process_is_needed_until_two_others_have_each_region() {
         let record = || ProcessRecord {
             address: "127.0.0.1:1".parse().unwrap(),
             url: String::new(),

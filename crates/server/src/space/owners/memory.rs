@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn released_state_counts_until_a_copy_of_the_new_owner_does() {
+    fn released_state_is_recorded_until_a_newer_copy_is_valid() {
         let (mut memory, released) = (BTreeMap::new(), BTreeMap::from([(R, EPOCH)]));
         let mut update = |snapshot: &WorldSnapshot, copies: BTreeMap<RegionId, u64>| {
             update_memory(&mut memory, snapshot, PROCESS, (&copies, &released), &BTreeMap::new());

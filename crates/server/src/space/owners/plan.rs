@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn former_owner_counts_until_the_new_one_has_a_standby() {
+    fn standby_key_names_former_owner_until_the_copy_is_complete() {
         let mut claimed = released(&[1, 2, 3], true);
         claimed.owners.insert(R, (2, EPOCH + 1));
         let copying = StandbyKey { process: 3, ..claimed.standbys[&R] };

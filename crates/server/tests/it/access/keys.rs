@@ -412,7 +412,7 @@ fn as_ana<T>(message: T) -> Request<T> {
 }
 
 #[test]
-fn keys_written_over_any_listener_count_for_the_tenant() {
+fn keys_written_over_any_listener_count_towards_tenant_limits() {
     let guarded =
         Guarded::new(&USERS.replace("[users.ana]", "[tenants.acme]\n[users.ana]\ntenant = \"acme\""));
     let counted = || {

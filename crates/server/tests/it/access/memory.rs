@@ -207,7 +207,7 @@ fn websocket_message_counts_towards_the_tenants_memory() {
 }
 
 #[test]
-fn nats_publish_before_the_login_is_refused_by_its_first_line() {
+fn nats_publish_before_login_is_refused_after_its_first_line() {
     let guarded = guarded();
     let mut stranger = NatsPeer::new(&guarded.server);
     stranger.send_line("PUB small.halves 2000000");
@@ -240,7 +240,7 @@ fn with_spent_login_share() -> (Guarded, Vec<HttpPeer>) {
 }
 
 #[test]
-fn clients_can_log_in_while_the_login_share_is_used_up() {
+fn clients_can_log_in_while_pre_login_memory_is_used_up() {
     let (guarded, _held) = with_spent_login_share();
     let credentials = json!({"user": "ana", "password": PASSWORD, "name": "x".repeat(6_000)});
     Socket::json_as(guarded.address(Protocol::Http), &credentials);
@@ -252,7 +252,7 @@ fn clients_can_log_in_while_the_login_share_is_used_up() {
 /// The password is checked on another thread. Rarely, the check ends before the node has counted the bytes, so the test
 /// tries several times.
 #[test]
-fn bytes_sent_while_a_login_is_checked_use_the_login_share() {
+fn bytes_sent_while_a_login_is_checked_use_pre_login_memory() {
     let (guarded, _held) = with_spent_login_share();
     let mut attempt = 0;
     until("a login without room for its bytes is refused", || {

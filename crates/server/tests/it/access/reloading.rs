@@ -70,7 +70,7 @@ fn wildcard_subscription_continues_without_newly_denied_topics() {
 }
 
 #[test]
-fn wildcard_subscription_gets_topics_once_they_are_allowed() {
+fn wildcard_subscription_gets_topics_when_they_become_allowed() {
     let guarded = Guarded::new(&users("\"secret.>\"", "\">\"", "\">\""));
     let publish = |subject: &str, payload: &str| {
         guarded.node.publisher(subject).unwrap().publish(payload.as_bytes()).unwrap();

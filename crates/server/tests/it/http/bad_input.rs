@@ -71,7 +71,7 @@ fn http_request_heads_over_the_limits_are_refused() {
 }
 
 #[test]
-fn request_heads_without_login_take_only_the_login_share() {
+fn request_heads_without_login_take_only_pre_login_memory() {
     const HEAD_BYTES: usize = 60_000;
     let limits = NodeLimits { memory_bytes_max: 4 << 20, ..NodeLimits::default() };
     let node = Node::start(Config { limits, ..Config::default() }).unwrap();
@@ -177,7 +177,7 @@ fn transfer_encodings_other_than_chunked_are_refused() {
 }
 
 #[test]
-fn code_of_an_oversized_body_says_whether_it_has_records() {
+fn oversized_bodies_with_and_without_records_differ_in_code() {
     let fixture = HttpServer::new();
     for (method, path, code) in [
         ("POST", "/v1/leases", "PROTOCOL"),

@@ -38,7 +38,7 @@ fn is_loss(notice: &Notice) -> bool {
 }
 
 #[test]
-fn late_node_receives_each_record_of_a_recreated_topic_once() {
+fn lagging_node_receives_each_record_of_a_recreated_topic_once() {
     let cluster = TestCluster::of(2);
     let mut reader = cluster.client(1).subscribe("r.*", start_at(Start::Latest)).unwrap();
     cluster.hold_back_changes(1);
@@ -58,7 +58,7 @@ fn late_node_receives_each_record_of_a_recreated_topic_once() {
 }
 
 #[test]
-fn late_node_receives_the_records_of_a_deleted_topic() {
+fn lagging_node_receives_the_records_of_a_deleted_topic() {
     let cluster = TestCluster::of(2);
     let mut reader = cluster.client(1).subscribe("r.*", start_at(Start::Latest)).unwrap();
     cluster.hold_back_changes(1);
@@ -72,7 +72,7 @@ fn late_node_receives_the_records_of_a_deleted_topic() {
 
 /// In this test, the owner does not keep deleted topics for other nodes.
 #[test]
-fn records_of_a_dropped_topic_are_reported_as_an_unknown_loss() {
+fn subscriber_learns_that_a_deleted_topic_may_have_lost_records() {
     let limits = OwnershipLimits { deleted_topic_age_max: Duration::ZERO, ..OwnershipLimits::default() };
     let cluster = TestCluster::with(2, limits);
     let mut reader = cluster.client(1).subscribe("r.*", start_at(Start::Latest)).unwrap();

@@ -73,7 +73,7 @@ fn queue_group_is_shared_by_members_at_all_nodes() {
 /// The topic's name does not match its own pattern. A member at another node must still find the topic, and the owner's
 /// thread for other nodes must not be blocked.
 #[test]
-fn queue_member_at_another_node_can_name_a_topics_pattern() {
+fn queue_member_at_another_node_can_subscribe_by_topic_pattern() {
     let cluster = TestCluster::of(2);
     let pattern = Some("wide.>".to_owned());
     cluster.create_topic_at(1, "name", TopicConfig { pattern, ..TopicConfig::default() });

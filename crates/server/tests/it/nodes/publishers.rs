@@ -230,7 +230,7 @@ fn batch_sent_over_a_replaced_node_connection_is_not_appended() {
 }
 
 #[test]
-fn records_keep_their_order_if_a_new_owner_first_returns_some() {
+fn records_that_a_new_owner_returns_at_first_keep_their_order() {
     let cluster = TestCluster::patient(3);
     cluster.create_topic_at(3, "t", TopicConfig::default());
     let mut reader = cluster.node(3).subscribe("t", &start_at(Start::Latest)).unwrap();

@@ -68,7 +68,7 @@ pub(super) fn delete_keys(kv: &Kv, world: &str) {
 }
 
 #[test]
-fn world_continues_after_the_cluster_lost_its_keys() {
+fn world_continues_after_the_cluster_lost_the_worlds_keys() {
     let test = WorldTest::new(settings("forgotten", 2, StandbyMode::Required));
     let members: Vec<_> = (1..=2).map(|number| test.start(number)).collect();
     wait_until_all_tick("all regions begin", &test.kv, &members);

@@ -147,7 +147,7 @@ fn start_space(number: u64, peers: &[WorldPeer], regions: &[(RegionId, u64)]) ->
 /// Here, a former owner of a region responds before the present owner, because the former owner still runs another
 /// region.
 #[test]
-fn former_owner_of_a_region_does_not_answer_for_its_ids() {
+fn id_check_ignores_the_response_of_a_former_region_owner() {
     let former = start_space(1, &[], &[(REGIONS[1], 1), (REGIONS[2], 1)]);
     let owner = start_space(2, &[], &[(REGIONS[1], 2)]);
     let peer = |process: u64, space: &Space<3, RandomWalk>| WorldPeer { process, address: space.address() };

@@ -126,7 +126,7 @@ fn withdrawn_record_is_delivered_again_and_not_lost() {
 }
 
 #[test]
-fn share_group_set_back_to_earlier_records_delivers_each_once() {
+fn earlier_records_added_to_a_share_group_are_delivered_once() {
     let mut share = ShareGroup::new(&limits(), 10);
     let mut source = records(11..=14);
     let a = share.join().unwrap();
@@ -154,7 +154,7 @@ fn losses_of_an_empty_group_are_reported_to_its_next_member() {
 }
 
 #[test]
-fn unreported_loss_of_a_departed_member_goes_to_another_member() {
+fn loss_unreported_to_a_departed_member_is_reported_to_another() {
     let mut share = ShareGroup::new(&limits(), 0);
     let a = share.join().unwrap();
     let mut items = [SourceItem::LostRecords { first: 1, last: 2 }].into_iter();

@@ -84,7 +84,7 @@ fn lost_last_records_are_detected_by_the_checksum() {
 }
 
 #[test]
-fn subscriber_that_repairs_a_loss_gets_the_checksum_again() {
+fn checksum_is_sent_again_after_a_subscriber_repairs_a_loss() {
     let topic = stateful(1 << 20, &budget(), MANUAL);
     let mut setter = Setter::of(&topic);
     let mut reader =

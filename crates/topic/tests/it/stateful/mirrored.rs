@@ -290,7 +290,7 @@ fn mirror_reports_its_owners_count_of_publishers() {
 }
 
 #[test]
-fn new_owner_gives_publishers_time_to_return() {
+fn new_owner_waits_before_it_reports_publishers_as_gone() {
     let owned = owner(1);
     let mirror = Mirror::new();
     let mut feed = mirror.feed_of(&owned);

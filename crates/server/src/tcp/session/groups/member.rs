@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn long_skip_of_a_group_member_does_not_block_its_thread() {
+    fn group_member_that_skips_many_records_blocks_no_thread() {
         let node = Node::start(Config::default()).unwrap();
         let mut publisher = node.publisher("t").unwrap();
         for _ in 0..20_000 {
