@@ -196,7 +196,7 @@ pub struct Ownership {
     /// The durable topics that this node owns, and that have no route.
     own_durable_topics: Mutex<HashMap<String, DurablePlacement>>,
     deleted_topics: DeletedTopics,
-    /// Topics that this node has set aside since the last report, each with the reason.
+    /// Durable topics whose files this node has [set aside](Node::set_aside) and not reported yet, each with the reason.
     set_aside_topics: Mutex<Vec<(String, String)>>,
     inboxes: RemoteInboxes,
     interest_cache: InterestCache,

@@ -19,8 +19,8 @@ const WORKERS: usize = 6;
 const SLOTS: u32 = 4;
 /// How long a worker sleeps for each batch of tasks.
 const TASK: Duration = Duration::from_millis(20);
-/// The time to live of a worker's lease. It is so long that the lease of a killed worker does not end in time: the
-/// worker's tasks are restarted because its connection breaks.
+/// The time to live of a worker's lease. It is long, so that the tasks of a killed worker are restarted because the
+/// worker's connection breaks, not because its lease ends.
 const TTL: Duration = Duration::from_secs(120);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 

@@ -19,7 +19,7 @@ pub(super) struct FollowerState {
     pub(super) conflate: bool,
     /// The catch-up to compute at the next read.
     pub(super) request: Option<CatchUpRequest>,
-    /// The computed catch-up, which is delivered to the follower after the pending notice.
+    /// The computed catch-up. It waits for the pending notice, or until subscribers may receive it.
     catch_up: Option<CatchUp>,
     /// The cursor's position when the last checksum or snapshot was delivered.
     checked: Position,
@@ -203,7 +203,7 @@ impl Cursor {
         let pending = self.follower.as_ref().and_then(|follower| follower.catch_up.as_ref());
         let seq = match (&self.hint, pending) {
             (Hint::MergedRecord(merged), _) if self.offset == 0 => merged.since,
-            // A notice is delivered first, so this merged record is still to be delivered.
+            // This merged record waits for a notice before it, or until subscribers may receive it.
             (_, Some(CatchUp::MergedRecord(merged))) => merged.since,
             _ => self.next.seq - 1,
         };

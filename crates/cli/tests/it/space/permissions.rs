@@ -91,7 +91,7 @@ fn world_process_ends_if_it_may_not_read_the_secret() {
     assert!(!keys.contains("space/w/world"), "{keys}");
 }
 
-/// A process whose own node holds the world's keys must also log in at this node.
+/// A process must log in at the node that holds the world's keys, even if this node runs in the process itself.
 #[test]
 fn world_with_its_own_node_serves_only_users_in_the_users_file() {
     let users = UsersFile::new();
