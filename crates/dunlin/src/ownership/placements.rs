@@ -199,9 +199,14 @@ impl Ownership {
         node.registry().add(name, pattern, create).map(drop)
     }
 
+    /// Records a placement of a durable topic of this node. Does nothing if a later placement is already recorded: the
+    /// thread that has created a topic may learn last that the topic was deleted and created again.
     fn record_own_durable_topic(&self, topic: &Arc<Topic>, epoch: u32) {
-        let placed = DurablePlacement { topic: Arc::downgrade(topic), epoch };
-        lock(&self.own_durable_topics).insert(topic.name().to_owned(), placed);
+        let mut placements = lock(&self.own_durable_topics);
+        if placements.get(topic.name()).is_none_or(|known| known.epoch <= epoch) {
+            let placed = DurablePlacement { topic: Arc::downgrade(topic), epoch };
+            placements.insert(topic.name().to_owned(), placed);
+        }
     }
 
     /// The durable topics that this node has set aside since the last call, each with the reason.
