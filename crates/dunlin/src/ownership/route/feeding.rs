@@ -105,6 +105,8 @@ impl Route {
             return self.restart_private_feed(&ownership, feed);
         }
         let topic = self.topic();
+        // Before the lock of `state` is taken, because `is_needed` may take it, too.
+        let is_needed = feed.is_needed();
         {
             let mut state = lock(&self.state);
             state.why = why.to_owned();
@@ -112,14 +114,14 @@ impl Route {
                 return;
             }
             if self.is_deleted() {
-                let from = (state.owner, state.epoch);
-                let is_own = state.owner == ownership.id;
-                drop(state);
-                if is_own || !feed.must_repeat_after_deletion() {
+                if state.owner == ownership.id || !is_needed || feed.is_of_deleted() {
+                    drop(state);
                     return feed.close();
                 }
-                let next = feed.restart_from(from);
-                lock(&self.state).feed = Some(Arc::clone(&next));
+                // Another thread that removes the topic now must find this feed. Otherwise it would close the mirrors.
+                let next = feed.restart_from((state.owner, state.epoch));
+                state.feed = Some(Arc::clone(&next));
+                drop(state);
                 return ownership.peers.feed_mirrors(next.from, next);
             }
             // No new feed can begin while the lock of `state` is held, so no new records are dropped here. During a
@@ -136,7 +138,7 @@ impl Route {
     }
 
     fn restart_private_feed(&self, ownership: &Arc<Ownership>, feed: &Arc<MirrorFeed>) {
-        if self.is_deleted() && !feed.must_repeat_after_deletion() {
+        if self.is_deleted() && (feed.is_of_deleted() || !feed.is_needed()) {
             return feed.close();
         }
         if feed.logs.iter().any(|log| log.strong_count() > 0) {
