@@ -199,7 +199,7 @@ impl Route {
     }
 
     /// Called when this node has removed the topic. Ends the batches that wait, with an error for their publishers, and
-    /// the memberships that no owner ends.
+    /// the memberships that no owner ends. Wakes the threads that wait for a mirror, which may be closed now.
     pub(super) fn end(&self) {
         let (refused, waiting) = {
             let mut state = lock(&self.state);
@@ -209,6 +209,7 @@ impl Route {
         refused.into_iter().for_each(|refused| refused.batch.end(Err(PublishError::Closed)));
         waiting.into_values().for_each(|batch| batch.complete(Err(PublishError::Closed)));
         self.end_unserved_members();
+        self.notify_mirror_waiters();
     }
 
     pub(super) fn is_deleted(&self) -> bool {
