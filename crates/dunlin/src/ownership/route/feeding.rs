@@ -157,6 +157,7 @@ impl Route {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::sync::atomic::Ordering;
     use std::sync::{Mutex, mpsc};
     use std::task::{Wake, Waker};
     use std::thread;
@@ -164,6 +165,7 @@ mod tests {
 
     use dunlin_control::{ControlCommand, ControlReply, Placement};
     use dunlin_topic::{ConsumeMode, Cursor, SubscribeOptions, TopicConfig, Upstream, Waiter};
+    use dunlin_wait::PATIENCE;
 
     use super::*;
     use crate::config::Config;
@@ -185,6 +187,24 @@ mod tests {
         }
 
         fn feed_mirrors(&self, _: u64, _: Arc<MirrorFeed>) {}
+    }
+
+    /// A cluster in which no other node responds, and whose requests for records the test reads.
+    #[derive(Debug)]
+    struct CapturedFeeds(Mutex<mpsc::Sender<Arc<MirrorFeed>>>);
+
+    impl PeerNodes for CapturedFeeds {
+        fn propose(&self, command: &ControlCommand<'_>) -> Result<ControlReply, ClusterCommandError> {
+            Silent.propose(command)
+        }
+
+        fn forward_batch(&self, to: u64, batch: InFlightBatch) {
+            Silent.forward_batch(to, batch);
+        }
+
+        fn feed_mirrors(&self, _: u64, feed: Arc<MirrorFeed>) {
+            let _ = self.0.lock().unwrap().send(feed);
+        }
     }
 
     /// A waker. Blocks the thread that calls it, until the test lets that thread continue.
@@ -263,5 +283,26 @@ mod tests {
         assert!(!waiter.is_ready(), "owner 2 has more than half of the bytes");
         ownership.apply_placement("t", &Placement { owner: 3, epoch: 8, ..placement }).unwrap();
         assert!(waiter.is_ready(), "owner 3 has room");
+    }
+
+    /// The former owner may know only one of the two epochs.
+    #[test]
+    fn refused_handover_is_requested_with_the_other_epoch() {
+        let (send, feeds) = mpsc::channel();
+        let node = Node::start(Config::default()).unwrap();
+        let limits = OwnershipLimits { owner_wait_max: 5 * PATIENCE, ..OwnershipLimits::default() };
+        let ownership = node.join_cluster(1, Arc::new(CapturedFeeds(Mutex::new(send))), limits);
+        [1, 2].into_iter().for_each(|member| ownership.add_node(member, b""));
+        ownership.has_begun_epochs.store(true, Ordering::Release);
+        let config_text = encode_config("t", &TopicConfig::default());
+        let (kind, pattern, config) = (TopicKind::Volatile, &b"t"[..], config_text.as_bytes());
+        let placement = Placement { owner: 2, epoch: 7, kind, pattern, config, from: 0 };
+        ownership.apply_placement("t", &placement).unwrap();
+        ownership.apply_placement("t", &Placement { owner: 1, epoch: 9, from: 2, ..placement }).unwrap();
+        for epoch in [7, 9, 7] {
+            let feed = feeds.recv_timeout(PATIENCE).expect("the node requests the records");
+            assert_eq!(feed.placement(), Some(("t".to_owned(), epoch)));
+            feed.ended("refused");
+        }
     }
 }
