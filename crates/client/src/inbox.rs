@@ -188,8 +188,13 @@ impl SubscriberInbox {
         }
     }
 
+    /// Adds the position at which the subscription begins in a log. Leaves out logs that the node announces after it has
+    /// accepted the subscription: their number has no limit, and many programs never take the positions.
     pub(crate) fn add_start_position(&self, log: &Arc<LogName>, at: Position) {
-        self.lock().start_positions.push((Arc::clone(log), at));
+        let mut state = self.lock();
+        if !state.is_subscribed {
+            state.start_positions.push((Arc::clone(log), at));
+        }
     }
 
     /// Takes the position in each log at which the subscription began; `None` until the node has accepted the

@@ -385,7 +385,8 @@ impl Subscriber {
     }
 
     /// Returns the position in each log at which a subscription of
-    /// [`subscribe_nowait`](crate::Client::subscribe_nowait) began. Returns `None` until the node has responded.
+    /// [`subscribe_nowait`](crate::Client::subscribe_nowait) began. Returns `None` until the node has responded. Leaves
+    /// out the logs of topics that are created later.
     pub fn start_positions(&self) -> Option<Vec<ConsumedPosition>> {
         self.inbox.take_start_positions()
     }

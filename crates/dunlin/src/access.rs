@@ -25,7 +25,7 @@ mod waiting;
 use std::sync::{Arc, Weak};
 
 use dunlin_control::ControlQuery;
-use dunlin_topic::{LogName, MemoryBudget, Pattern, Subject, Topic};
+use dunlin_topic::{Filter, Log, LogName, MemoryBudget, Pattern, Subject, Topic};
 use dunlin_wire::ErrorCode;
 use tokio::sync::watch;
 
@@ -39,7 +39,7 @@ use crate::error::TopicError;
 use crate::node::Node;
 use crate::node_topic::{NODE_TOPIC, is_node_topic_pattern};
 use crate::refusal::Refused;
-use crate::registry::{LogsToRead, NameRanges, is_reserved};
+use crate::registry::{LogsToRead, NameRanges, filter_for, is_reserved};
 use crate::tasks::{TASKS, is_tasks_pattern};
 
 /// A user, whose permissions and limits apply to calls of a [`Node`] that was made with [`Node::with_user`].
@@ -260,6 +260,17 @@ impl Node {
     pub fn readable_logs(&self, pattern: &Pattern) -> Result<LogsToRead, TopicError> {
         self.may_subscribe(pattern)?;
         Ok(self.restrict_to_readable(self.registry().select(pattern, None)?))
+    }
+
+    /// Returns the filter with which a subscription to the pattern may read the log with the user's present permissions;
+    /// `None` if it may read nothing. The log's topic may be deleted: its last records need the same permissions.
+    pub fn readable_filter(&self, pattern: &Pattern, log: &Log) -> Option<Option<Filter>> {
+        let owned = Pattern::parse(log.pattern()).ok()?;
+        let filter = filter_for(pattern, &owned)?;
+        match self.user() {
+            Some(user) => user.permissions().restrict(log.name(), filter),
+            None => Some(filter),
+        }
     }
 
     /// Whether the user may see that the topic exists.

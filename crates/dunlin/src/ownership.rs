@@ -95,7 +95,8 @@ pub struct OwnershipLimits {
     pub private_mirrors_max: usize,
     /// How long a node keeps a deleted topic that it owned, for nodes that learned of the topic late.
     pub deleted_topic_age_max: Duration,
-    /// Maximum size of the deleted topics that a node keeps for other nodes, bytes.
+    /// Maximum size of the deleted topics that a node keeps for other nodes, bytes. The node keeps fewer if its memory
+    /// budget has no room.
     pub deleted_topics_bytes_max: u64,
 }
 
@@ -195,7 +196,7 @@ pub struct Ownership {
     routes: Mutex<HashMap<Arc<str>, Arc<Route>>>,
     /// The durable topics that this node owns, and that have no route.
     own_durable_topics: Mutex<HashMap<String, DurablePlacement>>,
-    deleted_topics: DeletedTopics,
+    deleted_topics: Arc<DeletedTopics>,
     /// Durable topics whose files this node has [set aside](Node::set_aside) and not reported yet, each with the reason.
     set_aside_topics: Mutex<Vec<(String, String)>>,
     inboxes: RemoteInboxes,
@@ -223,6 +224,9 @@ impl Node {
         limits: OwnershipLimits,
     ) -> Arc<Ownership> {
         let ownership = self.0.ownership.get_or_init(|| {
+            let deleted_topics = Arc::<DeletedTopics>::default();
+            let reclaimable: Weak<DeletedTopics> = Arc::downgrade(&deleted_topics);
+            self.budget().set_reclaimable(reclaimable);
             Arc::new_cyclic(|this| Ownership {
                 id,
                 limits,
@@ -237,7 +241,7 @@ impl Node {
                 tickets: Arc::new(Tickets::new(limits.forwarded_bytes_max)),
                 routes: Mutex::default(),
                 own_durable_topics: Mutex::default(),
-                deleted_topics: DeletedTopics::default(),
+                deleted_topics,
                 set_aside_topics: Mutex::default(),
                 inboxes: RemoteInboxes::default(),
                 interest_cache: InterestCache::default(),

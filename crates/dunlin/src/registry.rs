@@ -429,19 +429,21 @@ impl Entry {
     /// Calls `each` with every log of this topic that a subscription to `pattern` reads, and with the filter for the
     /// log.
     fn for_each_selected(&self, pattern: &Pattern, mut each: impl FnMut(Arc<Log>, Option<Filter>)) {
-        let reserved = is_reserved(self.pattern.as_str());
-        if reserved && first_token(pattern.as_str()) != first_token(self.pattern.as_str()) {
-            return;
-        }
-        let selection = pattern.select(&self.pattern);
-        for log in self.topic.logs() {
-            let filter = match selection.clone() {
-                Selection::Nothing => return,
-                Selection::Everything => None,
-                Selection::Tails(tails) => Some(Filter::of_tails(tails)),
-            };
-            each(Arc::clone(log), filter);
-        }
+        let Some(filter) = filter_for(pattern, &self.pattern) else { return };
+        self.topic.logs().iter().for_each(|log| each(Arc::clone(log), filter.clone()));
+    }
+}
+
+/// The filter with which a subscription to `pattern` reads a topic that owns the subjects of `owned`. `None` if the
+/// subscription reads nothing of the topic.
+pub(crate) fn filter_for(pattern: &Pattern, owned: &Pattern) -> Option<Option<Filter>> {
+    if is_reserved(owned.as_str()) && first_token(pattern.as_str()) != first_token(owned.as_str()) {
+        return None;
+    }
+    match pattern.select(owned) {
+        Selection::Nothing => None,
+        Selection::Everything => Some(None),
+        Selection::Tails(tails) => Some(Some(Filter::of_tails(tails))),
     }
 }
 

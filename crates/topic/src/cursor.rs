@@ -320,7 +320,10 @@ impl Cursor {
                 // valid.
                 let is_complete = changed.known_through == Some(changed.last_seen)
                     && changed.new_first.seq == changed.last_seen + 1;
-                if !is_complete && let Some(next) = self.find_state(CatchUpRequest::State) {
+                if !is_complete
+                    && !self.log.lacks_end()
+                    && let Some(next) = self.find_state(CatchUpRequest::State)
+                {
                     changed.new_first = next;
                 }
                 (self.next, self.skipped) = (changed.new_first, 0);
@@ -329,7 +332,8 @@ impl Cursor {
             }
             Lookup::Closed => {
                 self.ended = true;
-                let last = self.log.last();
+                let last =
+                    self.log.last().min(Position { seq: self.next.seq.saturating_sub(1), ..self.next });
                 Some(ReadOutcome::Notice(Notice::Deleted { log: Arc::clone(self.log.name()), last }))
             }
         }

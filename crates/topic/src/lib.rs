@@ -63,7 +63,7 @@ pub use log::{
     AckProgress, BATCH_BYTES_MAX, Log, LogInfo, LossCounters, MirrorFeedError, ProducerMark, StagedBatch,
     StagedProducer, StagedRecords, StateInfo, StoredInfo,
 };
-pub use memory::{MemoryBudget, MemoryBudgetError, MemoryCharge};
+pub use memory::{MemoryBudget, MemoryBudgetError, MemoryCharge, ReclaimableMemory};
 pub use pattern_index::PatternIndex;
 pub use progress::{SubscriberInfo, SubscriberProgress};
 pub use publish::{AckLevel, Draft, Payload, Publish, PublishError, Receipt, format_duration};

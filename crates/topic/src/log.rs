@@ -294,6 +294,11 @@ impl Log {
         &self.name
     }
 
+    /// The pattern of the subjects that the log's topic owns.
+    pub fn pattern(&self) -> &str {
+        self.config.pattern.as_deref().unwrap_or(&self.name.topic)
+    }
+
     /// Number of the log in this process: logs are numbered in the order of their creation. A private mirror has the
     /// number of the log that it mirrors.
     pub fn number(&self) -> u64 {

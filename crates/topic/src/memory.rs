@@ -2,8 +2,9 @@
 //!
 //! Limit: the `limit` of each budget, in bytes. A charge that would exceed the limit is refused and changes nothing.
 
-use std::sync::Arc;
+use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use crate::segment::BufferPool;
 
@@ -15,6 +16,13 @@ pub struct MemoryBudget {
     limit: u64,
     parent: Option<Arc<MemoryBudget>>,
     pool: Arc<BufferPool>,
+    reclaimable: OnceLock<Weak<dyn ReclaimableMemory>>,
+}
+
+/// Memory that its holder releases when a budget has no room for a charge.
+pub trait ReclaimableMemory: Send + Sync + Debug {
+    /// Releases a part of the memory. Returns `false` if there is none left. The caller may hold the lock of a log.
+    fn reclaim(&self) -> bool;
 }
 
 /// The error of a charge that would exceed the limit of a memory budget.
@@ -33,13 +41,23 @@ impl MemoryBudget {
     /// Creates a node's budget. Its pool keeps at most `idle_bytes_max` bytes of freed memory, to use them again.
     pub fn node(limit: u64, idle_bytes_max: usize) -> Arc<MemoryBudget> {
         let pool = Arc::new(BufferPool::new(idle_bytes_max));
-        Arc::new(MemoryBudget { used: AtomicU64::new(0), limit, parent: None, pool })
+        MemoryBudget::with(limit, None, pool)
     }
 
     /// Creates a child budget with this limit. Each charge to the child is also charged to its parent, `self`.
     pub fn child(self: &Arc<MemoryBudget>, limit: u64) -> Arc<MemoryBudget> {
         let parent = Some(Arc::clone(self));
-        Arc::new(MemoryBudget { used: AtomicU64::new(0), limit, parent, pool: Arc::clone(&self.pool) })
+        MemoryBudget::with(limit, parent, Arc::clone(&self.pool))
+    }
+
+    fn with(limit: u64, parent: Option<Arc<MemoryBudget>>, pool: Arc<BufferPool>) -> Arc<MemoryBudget> {
+        let reclaimable = OnceLock::new();
+        Arc::new(MemoryBudget { used: AtomicU64::new(0), limit, parent, pool, reclaimable })
+    }
+
+    /// Sets the memory to release before a charge is refused. Only the first call has an effect.
+    pub fn set_reclaimable(&self, memory: Weak<dyn ReclaimableMemory>) {
+        let _ = self.reclaimable.set(memory);
     }
 
     /// Bytes in use.
@@ -64,7 +82,11 @@ impl MemoryBudget {
 
     /// Charges `bytes` to this budget and to all its parents, or to none of them.
     pub fn charge(&self, bytes: u64) -> Result<(), MemoryBudgetError> {
-        self.add_within_limit(bytes)?;
+        while let Err(spent) = self.add_within_limit(bytes) {
+            if bytes > self.limit || !self.reclaim() {
+                return Err(spent);
+            }
+        }
         if let Some(parent) = &self.parent
             && let Err(spent) = parent.charge(bytes)
         {
@@ -72,6 +94,11 @@ impl MemoryBudget {
             return Err(spent);
         }
         Ok(())
+    }
+
+    #[cold]
+    fn reclaim(&self) -> bool {
+        self.reclaimable.get().and_then(Weak::upgrade).is_some_and(|memory| memory.reclaim())
     }
 
     fn add_within_limit(&self, bytes: u64) -> Result<(), MemoryBudgetError> {

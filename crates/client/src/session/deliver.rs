@@ -130,7 +130,12 @@ impl ClientSession {
         let inbox = Arc::clone(&subscription.inbox);
         let delivered_seq = at.seq;
         let state = FollowState::new(on_gap);
-        subscription.channels.insert(Arc::clone(&name), log.channel);
+        // If a topic was deleted and created again, the deleted topic may get its channel last. The log's current
+        // channel is that of the later topic, whose epoch is higher.
+        let current = subscription.channels.get(&*name).and_then(|current| self.channels.get(current));
+        if current.is_none_or(|current| current.at.epoch <= at.epoch) {
+            subscription.channels.insert(Arc::clone(&name), log.channel);
+        }
         let mut channel =
             Channel { subscription: log.subscription, inbox, log: name, at, delivered_seq, in_group, state };
         // If the node continues after a later position than the subscriber's, the records in between are missing.

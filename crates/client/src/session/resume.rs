@@ -12,7 +12,7 @@ use dunlin_wire::{
 use crate::inbox::SubscriberInbox;
 use crate::refusal::RefusedError;
 use crate::session::{
-    ClientSession, Disconnection, FollowRequest, GroupJoinRequest, RequestOutcome, ResponseSlot,
+    Channel, ClientSession, Disconnection, FollowRequest, GroupJoinRequest, RequestOutcome, ResponseSlot,
     Subscription, SubscriptionRequest,
 };
 
@@ -42,8 +42,14 @@ impl ClientSession {
                 let key = (channel.log.topic.clone(), channel.log.partition);
                 let at = channel.resume_position();
                 // After a RESYNC message, `logs` already contains the position from which the log's next channel will
-                // read.
-                subscription.logs.entry(key).or_insert((channel.log, Some(at)));
+                // read. If a topic was deleted and created again, both topics may have a channel: the subscriber
+                // continues in the later topic, whose epoch is higher.
+                let is_stored = subscription.logs.get(&key).is_some_and(|(_, stored)| {
+                    channel.state.is_replaced || stored.is_none_or(|stored| stored >= at)
+                });
+                if !is_stored {
+                    subscription.logs.insert(key, (channel.log, Some(at)));
+                }
             }
         }
         self.requests.retain(|_, slot| {
@@ -203,7 +209,7 @@ impl ClientSession {
 
     /// Returns the message that reports how many bytes a subscription has consumed in total, and the consumed position
     /// of each log in `positions`. Omits positions in earlier memberships of a group: the present channel of such a log
-    /// has another `Arc` of its name.
+    /// has another `Arc` of its name. A deleted topic and a later one with the same name may both have a channel.
     pub(crate) fn encode_credit(
         &self,
         number: u32,
@@ -215,10 +221,14 @@ impl ClientSession {
         let positions: Vec<ChannelPosition> = positions
             .iter()
             .filter_map(|(log, at)| {
-                let channel = *subscription.channels.get(&**log)?;
-                let is_present = self.channels.get(&channel).is_some_and(|open| Arc::ptr_eq(&open.log, log));
+                let current = *subscription.channels.get(&**log)?;
+                let is_of_log = |open: &Channel| open.subscription == number && Arc::ptr_eq(&open.log, log);
+                let channel = match self.channels.get(&current).is_some_and(is_of_log) {
+                    true => current,
+                    false => *self.channels.iter().find(|(_, open)| is_of_log(open))?.0,
+                };
                 let position = Position { epoch: at.epoch, seq: at.seq };
-                is_present.then_some(ChannelPosition { channel, position })
+                Some(ChannelPosition { channel, position })
             })
             .collect();
         let granted =

@@ -193,6 +193,31 @@ fn start_positions_can_be_read_after_the_subscription_ended() {
 }
 
 #[test]
+fn start_positions_are_kept_only_of_the_first_logs() {
+    let (client, node) = ScriptedNode::serve(|_, mut link| {
+        let subscription = link.accept_subscription(at(2, 10));
+        link.send(FromNode::Log(Log {
+            subscription,
+            channel: 2,
+            partition: 1,
+            after: at(2, 20),
+            topic: "orders",
+            subject_prefix: "orders.",
+        }));
+        let refusal = Refusal::new(ErrorCode::Closed, "");
+        link.send(FromNode::SubscriptionEnded(SubscriptionEnded { subscription, refusal }));
+        link.wait_until_closed();
+    });
+    let mut subscriber = client.subscribe_nowait("orders.>", SubscribeOptions::default(), Vec::new());
+    assert!(matches!(subscriber.next(), Err(SubscribeError::Closed)));
+    let starts = subscriber.start_positions().expect("the node has accepted the subscription");
+    let found: Vec<(u16, u64)> = starts.iter().map(|(log, start)| (log.partition, start.seq)).collect();
+    assert_eq!(found, [(0, 10)]);
+    drop((subscriber, client));
+    node.join().unwrap();
+}
+
+#[test]
 fn subscribe_call_returns_the_reason_of_a_refusal() {
     let (client, node) = ScriptedNode::serve(|_, mut link| {
         let subscription = link.next(|message| match message {

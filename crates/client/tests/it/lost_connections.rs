@@ -66,6 +66,39 @@ fn subscription_resumes_by_position_after_a_lost_connection() {
     node.join().unwrap();
 }
 
+/// In this test, the deleted topic (epoch 2) gets its channel after the later topic with the same name (epoch 3).
+#[test]
+fn deleted_topic_does_not_hide_a_later_topic_of_its_name() {
+    let (client, node) = ScriptedNode::serve(|peer, mut link| {
+        let subscription = link.accept_subscription(at(3, 0));
+        link.send(FromNode::Log(Log {
+            subscription,
+            channel: 5,
+            partition: 0,
+            after: at(2, 10),
+            topic: "orders",
+            subject_prefix: "orders.",
+        }));
+        link.send_batch(3, 0, 1, &["a"]);
+        let consumed = link.next(|message| match message {
+            FromClient::Credit(credit) => credit.consumed.iter().collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(consumed, [ChannelPosition { channel: 1, position: at(3, 1) }]);
+        drop(link);
+        let mut link = peer.accept();
+        assert_eq!(accept_resumption(&mut link, Some(at(3, 1))), [("orders".to_owned(), at(3, 1))]);
+        link.send_batch(3, 1, 2, &["b"]);
+        link.wait_until_closed();
+    });
+    let options = SubscribeOptions { registered: true, ..SubscribeOptions::default() };
+    let mut subscriber = client.subscribe("orders.>", options).unwrap();
+    let received: Vec<String> = (0..2).map(|_| event_text(&subscriber.next().unwrap())).collect();
+    assert_eq!(received, ["3-1 a", "3-2 b"]);
+    drop((subscriber, client));
+    node.join().unwrap();
+}
+
 #[test]
 fn subscriber_continues_after_temporary_refusals() {
     const WAIT_MS: u64 = 300;

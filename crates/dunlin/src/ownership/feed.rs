@@ -207,10 +207,10 @@ impl MirrorFeed {
         })
     }
 
-    /// Whether a feed that has ended must be started again although its topic was deleted. The owner keeps a deleted
-    /// topic for a while. Each mirror is therefore fed once more after the deletion.
-    pub(super) fn must_repeat_after_deletion(&self) -> bool {
-        !self.is_of_deleted && self.is_needed()
+    /// Whether the topic was already deleted when the feed was created. The owner keeps a deleted topic for a while. A
+    /// feed that began before the deletion is therefore repeated once, if its mirrors are still needed.
+    pub(super) fn is_of_deleted(&self) -> bool {
+        self.is_of_deleted
     }
 
     /// Whether the owner has accepted the feed's subscription.

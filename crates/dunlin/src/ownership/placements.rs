@@ -199,9 +199,14 @@ impl Ownership {
         node.registry().add(name, pattern, create).map(drop)
     }
 
+    /// Records a placement of a durable topic of this node. Does nothing if a later placement is already recorded: the
+    /// thread that has created a topic may learn last that the topic was deleted and created again.
     fn record_own_durable_topic(&self, topic: &Arc<Topic>, epoch: u32) {
-        let placed = DurablePlacement { topic: Arc::downgrade(topic), epoch };
-        lock(&self.own_durable_topics).insert(topic.name().to_owned(), placed);
+        let mut placements = lock(&self.own_durable_topics);
+        if placements.get(topic.name()).is_none_or(|known| known.epoch <= epoch) {
+            let placed = DurablePlacement { topic: Arc::downgrade(topic), epoch };
+            placements.insert(topic.name().to_owned(), placed);
+        }
     }
 
     /// The durable topics that this node has set aside since the last call, each with the reason.
@@ -464,21 +469,24 @@ impl Ownership {
         waiting::check();
         let began_ns = steady_ns();
         let is_within = |wait_max: Duration| steady_ns() - began_ns < wait_max.as_nanos() as u64;
+        let mut overlap_pause = PAUSE;
         loop {
-            let reply = self.peers.propose(command);
-            let tries_again = match reply {
-                Err(ClusterCommandError::Refused(ControlRefusal::NoNodes)) => {
-                    is_within(self.limits.owner_wait_max)
+            match self.peers.propose(command) {
+                Err(ClusterCommandError::Refused(ControlRefusal::NoNodes))
+                    if is_within(self.limits.owner_wait_max) =>
+                {
+                    std::thread::sleep(PAUSE);
                 }
-                Err(ClusterCommandError::Refused(ControlRefusal::PatternOverlaps)) => {
-                    self.overlapping_topic(command).is_none() && is_within(ARRIVAL_MAX)
+                Err(ClusterCommandError::Refused(ControlRefusal::PatternOverlaps))
+                    if is_within(ARRIVAL_MAX) && self.overlapping_topic(command).is_none() =>
+                {
+                    // Double the pause, because each attempt sends a request to the cluster. A node that has
+                    // reached its limit on topics never learns of this one.
+                    std::thread::sleep(overlap_pause);
+                    overlap_pause *= 2;
                 }
-                _ => false,
-            };
-            if !tries_again {
-                return self.map_reply(command, reply);
+                reply => return self.map_reply(command, reply),
             }
-            std::thread::sleep(PAUSE);
         }
     }
 

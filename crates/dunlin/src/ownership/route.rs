@@ -109,6 +109,8 @@ struct Draining {
     epoch: u32,
     /// When this time has passed, this node takes the topic over even if records of the former owner are missing.
     until_ns: u64,
+    /// Whether the next request names the present epoch instead of `epoch`.
+    names_present: bool,
 }
 
 /// How long a node without the topic's records waits before it asks to become the owner. A node that has the records
@@ -199,7 +201,7 @@ impl Route {
     }
 
     /// Called when this node has removed the topic. Ends the batches that wait, with an error for their publishers, and
-    /// the memberships that no owner ends.
+    /// the memberships that no owner ends. Wakes the threads that wait for a mirror, which may be closed now.
     pub(super) fn end(&self) {
         let (refused, waiting) = {
             let mut state = lock(&self.state);
@@ -209,6 +211,7 @@ impl Route {
         refused.into_iter().for_each(|refused| refused.batch.end(Err(PublishError::Closed)));
         waiting.into_values().for_each(|batch| batch.complete(Err(PublishError::Closed)));
         self.end_unserved_members();
+        self.notify_mirror_waiters();
     }
 
     pub(super) fn is_deleted(&self) -> bool {
@@ -232,7 +235,8 @@ impl Route {
             let is_own = ownership.owns_since_start(next.owner);
             let drains = is_own && next.from != 0 && ownership.is_alive(next.from);
             let until_ns = steady_ns().saturating_add(ownership.limits.owner_wait_max.as_nanos() as u64);
-            state.draining = drains.then_some(Draining { from: next.from, epoch: epoch_before, until_ns });
+            let (from, epoch) = (next.from, epoch_before);
+            state.draining = drains.then_some(Draining { from, epoch, until_ns, names_present: false });
             state.unreachable_since_ns = None;
             let refused = std::mem::take(&mut state.refused);
             (state.topic.upgrade(), before, epoch_before, state.feed.take(), refused)
@@ -276,22 +280,27 @@ impl Route {
     }
 
     /// Fetches the remaining records from the previous owner. This takes at most as long as publishers wait for an
-    /// owner.
+    /// owner. The requests name the previous owner's epoch and the present one in turn: if the previous owner has
+    /// restarted, it may know only epochs after the former, and if it lags, only epochs before the latter.
     fn drain(&self, ownership: &Arc<Ownership>, topic: &Arc<Topic>, draining: Draining) {
         let Some(this) = self.this.upgrade() else { return };
         let Draining { from, epoch, .. } = draining;
         let logs = topic.logs().iter().map(Arc::downgrade).collect();
         let wait_max = ownership.limits.owner_wait_max;
-        let mut feed = MirrorFeed::new(&this, logs, Start::Earliest, (from, epoch), wait_max);
-        feed.after = Some(Position { epoch, seq: 0 });
-        let feed = Arc::new(feed);
-        {
+        let feed = {
             let mut state = lock(&self.state);
             if state.feed.is_some() {
                 return;
             }
-            state.feed = Some(Arc::clone(&feed));
-        }
+            let names_present = state.draining.as_mut().is_some_and(|draining| {
+                draining.names_present = !draining.names_present;
+                !draining.names_present
+            });
+            let named_epoch = if names_present { state.epoch } else { epoch };
+            let mut feed = MirrorFeed::new(&this, logs, Start::Earliest, (from, named_epoch), wait_max);
+            feed.after = Some(Position { epoch, seq: 0 });
+            Arc::clone(state.feed.insert(Arc::new(feed)))
+        };
         ownership.peers.feed_mirrors(from, feed);
     }
 

@@ -115,7 +115,8 @@ impl Log {
         };
         let last_seen = next.seq.saturating_sub(1);
         let log = Arc::clone(&self.name);
-        Some(EpochChanged { log, old: next.epoch, last_seen, known_through, new_first: end })
+        let new_first = state.end_after_loss().unwrap_or(end);
+        Some(EpochChanged { log, old: next.epoch, last_seen, known_through, new_first })
     }
 
     /// Looks up the position directly after all visible records. A record becomes visible once it is on disk.

@@ -191,6 +191,12 @@ impl Log {
         self.lock().mirror().is_none_or(|mirror| mirror.is_owner || mirror.feed_started)
     }
 
+    /// Whether the log was closed without the owner's last records.
+    #[cold]
+    pub(crate) fn lacks_end(&self) -> bool {
+        self.lock().end_after_loss().is_some()
+    }
+
     /// Whether the log has any subscriber.
     pub fn has_subscribers(&self) -> bool {
         self.subscribers.any()
@@ -355,6 +361,13 @@ impl LogContents {
     pub(super) fn start_before_loss(&self, start: Position) -> Position {
         let lost_from = self.mirror().and_then(|mirror| mirror.lost_from);
         lost_from.map_or(start, |lost_from| start.min(lost_from))
+    }
+
+    /// If the log was closed without the owner's last records: where its subscribers end, after the report of the loss.
+    /// The position may belong to a later topic, and is before that topic's first record.
+    pub(super) fn end_after_loss(&self) -> Option<Position> {
+        let lost_from = self.mirror().and_then(|mirror| mirror.lost_from);
+        lost_from.map(|_| Position { epoch: self.epoch, seq: 1 })
     }
 
     fn feed_started(&self) -> bool {

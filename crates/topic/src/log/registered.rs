@@ -338,10 +338,10 @@ impl Log {
     }
 
     /// Counts a lag warning, and returns it, for a cursor whose next record is `next`. Returns `None` and counts
-    /// nothing if the epoch of `next` has ended.
+    /// nothing if the epoch of `next` has ended, or if the log was closed without the owner's last records.
     pub(crate) fn count_lag_warning(&self, next: Position) -> Option<Lagging> {
         let mut state = self.lock();
-        if next.epoch != state.epoch {
+        if next.epoch != state.epoch || state.end_after_loss().is_some() {
             return None;
         }
         state.rare().losses.warnings += 1;

@@ -211,6 +211,17 @@ impl Log {
         drop(dropped_payloads);
     }
 
+    /// Frees the segments of a closed log that is not durable. In contrast to [`drop_closed`](Log::drop_closed),
+    /// payloads that were kept by reference are freed only with the log: freeing them may run a program's code, and the
+    /// caller may hold the lock of another log.
+    pub fn free_segments(&self) {
+        let mut state = self.lock();
+        if state.closed && !self.is_durable {
+            state.drop_all();
+            self.update_warn_position(&state);
+        }
+    }
+
     fn is_aged(&self, state: &LogContents, now_ns: u64) -> bool {
         state.retained.front().is_some_and(|retained| self.is_beyond_age(retained.last_append_ns, now_ns))
     }

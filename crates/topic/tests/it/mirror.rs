@@ -230,6 +230,40 @@ fn sequence_that_restarts_at_1_ends_the_mirrors_epoch() {
 }
 
 #[test]
+fn later_topic_has_no_record_before_a_reported_unknown_end() {
+    let owned = small_topic();
+    let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
+    let (mut quick, mut slow) =
+        (subscriber(&mirror, &from(Start::Latest)), subscriber(&mirror, &from(Start::Latest)));
+    publish(&owned, &["1", "2"]);
+    let log = &mirror.logs()[0];
+    feed(&mut subscriber(&owned, &earliest()), log);
+    assert_eq!(read_events(&mut quick), ["1-1 1", "1-2 2"]);
+    log.close_unfed(1);
+    let read_to_end = |reader: &mut Subscriber| {
+        let mut positions = Vec::new();
+        loop {
+            match reader.try_next().unwrap().expect("the log is closed") {
+                Event::Record(record) => positions.push(record.position),
+                Event::Notice(Notice::EpochChanged(changed)) => {
+                    assert_eq!(changed.known_through, None);
+                    positions.push(changed.new_first);
+                }
+                Event::Notice(Notice::Deleted { last, .. }) => return (positions, last),
+                Event::Notice(other) => panic!("{other:?}"),
+            }
+        }
+    };
+    let at = |epoch, seq| Position { epoch, seq };
+    assert_eq!(read_to_end(&mut quick), (vec![at(2, 1)], at(2, 0)));
+    assert_eq!(read_to_end(&mut slow), (vec![at(1, 1), at(1, 2), at(2, 1)], at(2, 0)));
+    let later = Arc::new(Topic::new("t", Arc::new(config(64 << 10)), &budget(), MANUAL, 2).unwrap());
+    publish(&later, &["a", "b", "c"]);
+    let mut resumed = subscriber(&later, &from(Start::After(at(2, 0))));
+    assert_eq!(read_events(&mut resumed), ["2-1 a", "2-2 b", "2-3 c"]);
+}
+
+#[test]
 fn mirror_gets_records_before_its_first_one_from_the_owner() {
     let owned = small_topic();
     let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));

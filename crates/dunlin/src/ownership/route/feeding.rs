@@ -105,6 +105,8 @@ impl Route {
             return self.restart_private_feed(&ownership, feed);
         }
         let topic = self.topic();
+        // Before the lock of `state` is taken, because `is_needed` may take it, too.
+        let is_needed = feed.is_needed();
         {
             let mut state = lock(&self.state);
             state.why = why.to_owned();
@@ -112,14 +114,14 @@ impl Route {
                 return;
             }
             if self.is_deleted() {
-                let from = (state.owner, state.epoch);
-                let is_own = state.owner == ownership.id;
-                drop(state);
-                if is_own || !feed.must_repeat_after_deletion() {
+                if state.owner == ownership.id || !is_needed || feed.is_of_deleted() {
+                    drop(state);
                     return feed.close();
                 }
-                let next = feed.restart_from(from);
-                lock(&self.state).feed = Some(Arc::clone(&next));
+                // Another thread that removes the topic now must find this feed. Otherwise it would close the mirrors.
+                let next = feed.restart_from((state.owner, state.epoch));
+                state.feed = Some(Arc::clone(&next));
+                drop(state);
                 return ownership.peers.feed_mirrors(next.from, next);
             }
             // No new feed can begin while the lock of `state` is held, so no new records are dropped here. During a
@@ -136,7 +138,7 @@ impl Route {
     }
 
     fn restart_private_feed(&self, ownership: &Arc<Ownership>, feed: &Arc<MirrorFeed>) {
-        if self.is_deleted() && !feed.must_repeat_after_deletion() {
+        if self.is_deleted() && (feed.is_of_deleted() || !feed.is_needed()) {
             return feed.close();
         }
         if feed.logs.iter().any(|log| log.strong_count() > 0) {
@@ -155,6 +157,7 @@ impl Route {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::sync::atomic::Ordering;
     use std::sync::{Mutex, mpsc};
     use std::task::{Wake, Waker};
     use std::thread;
@@ -162,6 +165,7 @@ mod tests {
 
     use dunlin_control::{ControlCommand, ControlReply, Placement};
     use dunlin_topic::{ConsumeMode, Cursor, SubscribeOptions, TopicConfig, Upstream, Waiter};
+    use dunlin_wait::PATIENCE;
 
     use super::*;
     use crate::config::Config;
@@ -183,6 +187,24 @@ mod tests {
         }
 
         fn feed_mirrors(&self, _: u64, _: Arc<MirrorFeed>) {}
+    }
+
+    /// A cluster in which no other node responds, and whose requests for records the test reads.
+    #[derive(Debug)]
+    struct CapturedFeeds(Mutex<mpsc::Sender<Arc<MirrorFeed>>>);
+
+    impl PeerNodes for CapturedFeeds {
+        fn propose(&self, command: &ControlCommand<'_>) -> Result<ControlReply, ClusterCommandError> {
+            Silent.propose(command)
+        }
+
+        fn forward_batch(&self, to: u64, batch: InFlightBatch) {
+            Silent.forward_batch(to, batch);
+        }
+
+        fn feed_mirrors(&self, _: u64, feed: Arc<MirrorFeed>) {
+            let _ = self.0.lock().unwrap().send(feed);
+        }
     }
 
     /// A waker. Blocks the thread that calls it, until the test lets that thread continue.
@@ -261,5 +283,26 @@ mod tests {
         assert!(!waiter.is_ready(), "owner 2 has more than half of the bytes");
         ownership.apply_placement("t", &Placement { owner: 3, epoch: 8, ..placement }).unwrap();
         assert!(waiter.is_ready(), "owner 3 has room");
+    }
+
+    /// The former owner may know only one of the two epochs.
+    #[test]
+    fn refused_handover_is_requested_with_the_other_epoch() {
+        let (send, feeds) = mpsc::channel();
+        let node = Node::start(Config::default()).unwrap();
+        let limits = OwnershipLimits { owner_wait_max: 5 * PATIENCE, ..OwnershipLimits::default() };
+        let ownership = node.join_cluster(1, Arc::new(CapturedFeeds(Mutex::new(send))), limits);
+        [1, 2].into_iter().for_each(|member| ownership.add_node(member, b""));
+        ownership.has_begun_epochs.store(true, Ordering::Release);
+        let config_text = encode_config("t", &TopicConfig::default());
+        let (kind, pattern, config) = (TopicKind::Volatile, &b"t"[..], config_text.as_bytes());
+        let placement = Placement { owner: 2, epoch: 7, kind, pattern, config, from: 0 };
+        ownership.apply_placement("t", &placement).unwrap();
+        ownership.apply_placement("t", &Placement { owner: 1, epoch: 9, from: 2, ..placement }).unwrap();
+        for epoch in [7, 9, 7] {
+            let feed = feeds.recv_timeout(PATIENCE).expect("the node requests the records");
+            assert_eq!(feed.placement(), Some(("t".to_owned(), epoch)));
+            feed.ended("refused");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Tests of topics that are deleted while a node is unreachable or has not learned of the deletion yet.
 
 use dunlin::topic::{AckLevel, AckProgress, Draft, Payload, RecordMeta, SubscribeError};
-use dunlin::{ShareMember, ShareOptions};
+use dunlin::{NodeLimits, ShareMember, ShareOptions};
 
 use super::*;
 
@@ -64,6 +64,27 @@ fn unconfirmed_record_of_a_deleted_topic_has_unknown_outcome() {
     cluster.node(2).delete_topic("t").unwrap();
     let outcome = outcomes.recv_timeout(PATIENCE).expect("the outcome arrives");
     assert!(matches!(outcome, Err(PublishError::Unknown(_))), "{outcome:?}");
+}
+
+#[test]
+fn memory_of_a_deleted_topic_is_free_for_other_topics() {
+    let cluster = TestCluster::of(1);
+    let limits = NodeLimits { memory_bytes_max: 4 << 20, idle_bytes_max: 0, ..NodeLimits::default() };
+    cluster.add_node(2, Node::start(Config { limits, ..Config::default() }).unwrap());
+    until("both nodes are members", || [1, 2].iter().all(|&id| cluster.ownership(id).nodes().len() == 2));
+    let (node, payload) = (cluster.node(2), vec![0_u8; 1_000]);
+    let fill = |name: &str| {
+        cluster.create_topic_at(2, name);
+        let mut publisher = node.publisher(name).unwrap();
+        for _ in 0..2_500 {
+            publisher.publish(payload.as_slice()).unwrap();
+        }
+    };
+    fill("t");
+    node.delete_topic("t").unwrap();
+    assert!(node.budget().used() > 2 << 20, "the node keeps the deleted topic for the other node");
+    fill("u");
+    assert_eq!(node.topic("u").unwrap().logs()[0].info().oldest_seq, 1, "no record was dropped for room");
 }
 
 #[test]

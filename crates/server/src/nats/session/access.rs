@@ -1,9 +1,8 @@
 //! Logs a client in, and checks its subscriptions again when the users file has changed.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use dunlin::topic::{Filter, Log, MemoryCharge};
+use dunlin::topic::{Filter, MemoryCharge};
 use dunlin::wire::ErrorCode;
 use dunlin::wire::nats::{self, Connect, NatsOperation};
 use dunlin::{Refused, TopicError};
@@ -137,13 +136,10 @@ impl Session {
         // record.
         self.read_new_logs();
         let Some(subscription) = self.subscriptions.get(&number) else { return Ok(()) };
-        // A private mirror has the number of its log.
-        let filters: HashMap<u64, Option<Filter>> =
-            readable.iter().map(|(log, filter)| (log.number(), filter.clone())).collect();
-        let filter_of = |log: &Log| filters.get(&log.number()).cloned();
         for number in &subscription.channels {
             let Some(channel) = self.channels.get_mut(number) else { continue };
-            let filter = filter_of(channel.cursor.log()).unwrap_or_else(|| Some(Filter::new(|_| false)));
+            let filter = self.node.readable_filter(&subscription.pattern, channel.cursor.log());
+            let filter = filter.unwrap_or_else(|| Some(Filter::new(|_| false)));
             // Setting a filter fails only for a cursor that follows a state. NATS subscriptions have no such cursors.
             let _ = channel.cursor.set_filter(filter);
         }

@@ -1,7 +1,7 @@
 //! Handles a client's login. After the users file has changed, also checks the client's subscriptions, publishers,
 //! memberships and workers again.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use dunlin::topic::{Filter, Log, MemoryCharge, Pattern};
@@ -157,10 +157,8 @@ impl Session {
         // record.
         self.queue_new_logs();
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return Ok(()) };
-        // A private mirror has the number of its log.
-        let filters: HashMap<u64, Option<Filter>> =
-            readable.iter().map(|(log, filter)| (log.number(), filter.clone())).collect();
-        let filter_of = |log: &Log| filters.get(&log.number()).cloned();
+        let (node, pattern) = (&self.node, &subscription.pattern);
+        let filter_of = |log: &Log| node.readable_filter(pattern, log);
         subscription.unannounced.retain_mut(|(log, filter)| match filter_of(log) {
             Some(now) => {
                 *filter = now;

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use dunlin::topic::{Event, Publish, PublishError, Subscribe, SubscribeError, SubscribeOptions, TopicConfig};
 use dunlin::wire::ErrorCode;
-use dunlin_client::{Credentials, Group, GroupOptions, Kv};
+use dunlin_client::{Client, Credentials, Group, GroupOptions, Kv};
 use dunlin_wait::{Deadline, until};
 
 use super::{Guarded, PASSWORD, PATIENCE, TOKEN, basic, read_subscribe_error, read_to, refusal};
+use crate::clients::patient_options;
 
 fn users(subscribe_deny: &str, publish: &str, groups: &str) -> String {
     format!(
@@ -99,6 +100,30 @@ fn wildcard_subscription_gets_topics_when_they_become_allowed() {
         publish(subject, payload);
         expect(payload);
     }
+}
+
+#[test]
+fn deleted_topic_is_read_to_its_end_after_a_users_reload() {
+    const RECORDS: u64 = 500;
+    let guarded = Guarded::new(&users("", "\">\"", ""));
+    let mut options = patient_options();
+    options.credentials = Credentials::password("ana", PASSWORD.as_bytes());
+    options.limits.credit_bytes = 64 << 10;
+    let url = format!("dunlin://{}", guarded.address(dunlin_server::Protocol::Tcp));
+    let ana = Client::connect(&url, options).unwrap();
+    // While the subscriber does not read, it receives only a part of the records.
+    let mut subscriber = ana.subscribe("r.*", SubscribeOptions::default()).unwrap();
+    let mut publisher = guarded.node.publisher("r.x").unwrap();
+    let payload = |number: u64| format!("{number:01000}");
+    for number in 1..=RECORDS {
+        publisher.publish(payload(number).as_bytes()).unwrap();
+    }
+    guarded.node.delete_topic("r.x").unwrap();
+    guarded.rewrite(&users("\"secret.>\"", "\">\"", ""));
+    // The receipt shows that the session has applied the new users file.
+    ana.publisher("plain").unwrap().publish(b"applied").unwrap();
+    let got = read_to(&mut subscriber, &payload(RECORDS));
+    assert_eq!(got.len() as u64, RECORDS);
 }
 
 #[test]

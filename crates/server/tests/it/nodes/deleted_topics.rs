@@ -1,6 +1,7 @@
 //! Tests topics that are deleted before another node has received all their records.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin::OwnershipLimits;
@@ -8,6 +9,14 @@ use dunlin::topic::{Draft, Event, Notice, Payload, Publish, RecordMeta, Start, S
 use dunlin_wait::PATIENCE;
 
 use super::{TestCluster, read_until, start_at};
+
+/// Starts a cluster whose owners keep deleted topics, and whose nodes wait for records, longer than a busy machine
+/// needs.
+fn patient_cluster() -> Arc<TestCluster> {
+    let (mirror_wait_max, deleted_topic_age_max) = (5 * PATIENCE, 5 * PATIENCE);
+    let limits = OwnershipLimits { mirror_wait_max, deleted_topic_age_max, ..OwnershipLimits::default() };
+    TestCluster::with(2, limits)
+}
 
 /// Publishes the numbers to `r.x` at node 2, which creates the topic if it does not exist.
 fn publish(cluster: &TestCluster, numbers: RangeInclusive<u64>) {
@@ -39,7 +48,7 @@ fn is_loss(notice: &Notice) -> bool {
 
 #[test]
 fn lagging_node_receives_each_record_of_a_recreated_topic_once() {
-    let cluster = TestCluster::of(2);
+    let cluster = patient_cluster();
     let mut reader = cluster.client(1).subscribe("r.*", start_at(Start::Latest)).unwrap();
     cluster.hold_back_changes(1);
     publish(&cluster, 1..=2);
@@ -59,7 +68,7 @@ fn lagging_node_receives_each_record_of_a_recreated_topic_once() {
 
 #[test]
 fn lagging_node_receives_the_records_of_a_deleted_topic() {
-    let cluster = TestCluster::of(2);
+    let cluster = patient_cluster();
     let mut reader = cluster.client(1).subscribe("r.*", start_at(Start::Latest)).unwrap();
     cluster.hold_back_changes(1);
     publish(&cluster, 1..=2);

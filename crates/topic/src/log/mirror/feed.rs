@@ -242,6 +242,9 @@ impl Log {
     /// Closes the log of a deleted topic. A mirror may lack the owner's last records. Its subscribers therefore receive
     /// the remaining records, an [`EpochChanged`] that reports an unknown loss, and the end. `epoch` is an epoch of the
     /// topic. Does nothing if the log is already closed.
+    ///
+    /// A later topic with the same name may begin with the epoch that is reported. The reported position is therefore
+    /// before the first record of that epoch: a subscriber that continues there misses nothing of the later topic.
     pub fn close_unfed(&self, epoch: u32) {
         if self.is_closed() {
             return;
@@ -254,6 +257,7 @@ impl Log {
             let next_epoch = state.epoch.max(epoch).saturating_add(1);
             state.begin_epoch(Position { epoch: next_epoch, ..lost_from }, false);
             let mirror = state.mirror_or_new();
+            mirror.past.back_mut().into_iter().for_each(|past| past.next_start.seq = 1);
             (mirror.lost_from, mirror.feed_started) = (Some(lost_from), true);
         });
         self.close();

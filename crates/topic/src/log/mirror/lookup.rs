@@ -105,6 +105,10 @@ impl Log {
         unfed: UnfedPolicy,
     ) -> Lookup {
         let Some(mirror) = state.mirror() else { return Lookup::Nothing };
+        let end_after_loss = state.end_after_loss();
+        if end_after_loss.is_some() && next.epoch >= state.epoch {
+            return self.find_after_loss(next);
+        }
         if next.epoch == state.epoch {
             return match next.seq.cmp(&state.next_seq) {
                 Ordering::Less => self.find_within(state, mirror, next, state.next_seq, on_gap, unfed),
@@ -139,7 +143,10 @@ impl Log {
             None => {
                 let dropped = mirror.dropped_epoch.filter(|past| past.epoch == next.epoch);
                 let known = dropped.map(|past| past.next_seq - 1).filter(|&last| last >= next.seq);
-                let at = |seq| Position { epoch: mirror.epoch_of(state, seq), seq };
+                let at = |seq| {
+                    let found = Position { epoch: mirror.epoch_of(state, seq), seq };
+                    end_after_loss.map_or(found, |end| found.min(end))
+                };
                 // If records at the start of the new epoch are not retained, the next lookup reports them.
                 let new_first = match on_gap {
                     OnGap::Newest | OnGap::Snapshot => at(state.next_seq),
@@ -151,6 +158,18 @@ impl Log {
                 self.epoch_changed_in_mirror(mirror, next, unfed, known, new_first)
             }
         }
+    }
+
+    /// Looks up a position after the last known record of a log that was closed without the owner's last records. A
+    /// subscriber may have read such records at another node, and then receives the report of the loss, too.
+    fn find_after_loss(&self, next: Position) -> Lookup {
+        if next.seq <= 1 {
+            return Lookup::Closed;
+        }
+        let new_first = Position { epoch: next.epoch.saturating_add(1), seq: 1 };
+        let (log, last_seen) = (Arc::clone(&self.name), next.seq - 1);
+        let changed = EpochChanged { log, old: next.epoch, last_seen, known_through: None, new_first };
+        Lookup::EpochChanged(changed)
     }
 
     /// Looks up a position that is before `end`, the known end of the position's epoch.
