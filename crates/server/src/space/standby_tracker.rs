@@ -201,6 +201,8 @@ impl<const D: usize> StandbyTracker<D> {
             Err(error) => {
                 tracing::warn!("a standby's copy is dropped: {error}");
                 self.sources.remove(&region);
+                // The owner would take this report for the progress of the new copy.
+                self.unreported.remove(&region);
                 self.lost += 1;
                 false
             }
@@ -394,6 +396,14 @@ mod tests {
         standby_tracker.drop_older_copies(R, NEW);
         assert_eq!(standby_tracker.released().collect::<Vec<_>>(), [(R, OLD)]);
         assert!(standby_tracker.take_released(R).is_some() && standby_tracker.take_released(R).is_none());
+    }
+
+    #[test]
+    fn progress_of_a_dropped_copy_is_not_reported() {
+        let mut standby_tracker = StandbyTracker::new(setup());
+        assert!(standby_tracker.begin_copy(R, OWNER, &encoded_region(OLD), 4));
+        assert!(!standby_tracker.apply_record(R, &[u8::MAX]) && !standby_tracker.is_fed(R));
+        assert!(standby_tracker.copy(R).is_none() && standby_tracker.take_progress().is_empty());
     }
 
     #[test]
