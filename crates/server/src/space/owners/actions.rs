@@ -245,8 +245,9 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         let deadline = Instant::now() + RELEASE_WAIT.0;
         loop {
             let (is_known, is_checked) = self.space.call(move |runner| {
-                let host = runner.host();
-                (host.is_known(region), !host.has_unconfirmed(region))
+                let (host, is_known) = (runner.host(), runner.host().is_known(region));
+                // A search among the ids of a populated world can take longer than a tick.
+                (is_known, is_known && !host.has_unconfirmed(region))
             })?;
             let is_late = Instant::now() > deadline;
             // The new owner does not continue the check of new ids. A check that takes too long is given up, because
