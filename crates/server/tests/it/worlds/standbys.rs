@@ -87,12 +87,13 @@ fn acknowledged_spawn_survives_the_loss_of_its_owner() {
 #[test]
 fn region_continues_if_an_interrupted_standby_is_named_again() {
     let (test, mut members) = start_with_standby("interrupted");
+    // Counted before the pause, because the owner reports each standstill only once.
+    let reports = standstills(&members[0]);
     let other = test.start(OTHER);
     let has_joined = || test.kv.get(process_key(&test, OTHER)).unwrap().is_some();
     until("the other process has joined", &test.kv, &members, has_joined);
     let _other_paused = pause(&other);
     let resume = pause(&members[1]);
-    let reports = standstills(&members[0]);
     until("the other process is named", &test.kv, &members[..1], || {
         end_lease(&test, STANDBY);
         standby(&test) == Some((OTHER, false))
