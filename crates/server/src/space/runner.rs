@@ -354,7 +354,9 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         let by_message = self.host.regions().filter_map(|(_, ours)| ours.handover().epoch_of(region));
         let copy = self.standby_tracker.copy(region).map(|copy| copy.handover().epoch());
         let route = self.links.route_to(region).map(|(_, epoch)| epoch);
-        by_message.chain(copy).chain(route).max().unwrap_or(0)
+        let released = self.standby_tracker.released().filter(|(other, _)| *other == region);
+        let released = released.map(|(_, epoch)| epoch);
+        by_message.chain(copy).chain(route).chain(released).max().unwrap_or(0)
     }
 
     /// From now on, only processes that were named as a region's standby may follow the region.
