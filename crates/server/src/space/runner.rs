@@ -321,7 +321,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
     pub fn release_region(&mut self, region: RegionId) {
         let is_confirmed = self.host.is_known(region);
         let Some(state) = self.host.retire(region) else { return };
-        self.unconfirmed.remove_region(region);
+        self.drop_responses(region);
         self.standby_tracker.remove_region(region);
         if is_confirmed {
             self.standby_tracker.keep_released(region, state);
@@ -343,7 +343,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
     /// [`WorldRunner::take_over`] continues from this copy if no other process has begun a later epoch of the region.
     pub fn retire_region(&mut self, region: RegionId) {
         if let Some(state) = self.host.retire(region) {
-            self.unconfirmed.remove_region(region);
+            self.drop_responses(region);
             self.standby_tracker.store(region, state);
             self.announce_regions();
         }
