@@ -230,7 +230,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         // other region's owner.
         let _ = self.host.record_peer_epoch(region, epoch, now_ns);
         if self.standby_tracker.is_followed(region) {
-            self.links.send(process, &SpaceFrame::Follow(region));
+            self.send_follow(region, process);
         }
     }
 
@@ -392,15 +392,20 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         }
     }
 
-    /// Makes this process a standby of a region. Asks the region's owner for a copy, unless this process has one that
-    /// receives all changes. An owner that has named another standby ignores the request, so repeat it.
+    /// Makes this process a standby of a region, and tells the region's owner whether this process has a copy that
+    /// receives all changes. The owner sends its state if the copy does not receive them.
+    ///
+    /// Repeat the call: an owner that has named another standby ignores it, and can stop sending changes at any time.
     pub fn follow(&mut self, region: RegionId) {
         self.standby_tracker.follow(region);
-        if !self.standby_tracker.is_fed(region)
-            && let Some((process, _)) = self.links.route_to(region)
-        {
-            self.links.send(process, &SpaceFrame::Follow(region));
+        if let Some((process, _)) = self.links.route_to(region) {
+            self.send_follow(region, process);
         }
+    }
+
+    fn send_follow(&mut self, region: RegionId, owner: u64) {
+        let is_fed = self.standby_tracker.is_fed(region);
+        self.links.send(owner, &SpaceFrame::Follow { region, is_fed });
     }
 
     /// Drops the copy of a region if it is from an earlier epoch than `epoch`.

@@ -166,7 +166,8 @@ impl<const D: usize> StandbyTracker<D> {
         self.followed.contains(&region)
     }
 
-    /// Whether this process's copy of a region receives all changes over the present connection to the owner.
+    /// Whether this process's copy of a region receives all changes over the present connection to the owner, as far as
+    /// this process knows. The owner sends no notice when it stops sending changes.
     pub(super) fn is_fed(&self, region: RegionId) -> bool {
         self.sources.contains_key(&region)
     }

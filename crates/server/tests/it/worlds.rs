@@ -9,6 +9,7 @@ mod unique_ids;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -57,6 +58,8 @@ pub struct WorldMember<B> {
     owners: RegionOwnership,
     pub space: Arc<Space<3, B>>,
     pub events: Arc<Mutex<Vec<String>>>,
+    /// The number of events, including an event that waits for the lock of `events`.
+    event_count: Arc<AtomicUsize>,
     /// Subscribers for the regions' records. They subscribed before the regions began.
     _early: Vec<Subscriber>,
 }
@@ -113,15 +116,18 @@ impl<B: Behaviour<3> + Clone + Send + 'static> WorldMember<B> {
             pace,
             recipe: serde_json::Value::Null,
         };
-        let events = Arc::new(Mutex::new(Vec::new()));
+        let (events, event_count) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
         let record_event = {
-            let events = Arc::clone(&events);
-            move |event| events.lock().unwrap().push(format!("{event:?}"))
+            let (events, event_count) = (Arc::clone(&events), Arc::clone(&event_count));
+            move |event| {
+                event_count.fetch_add(1, Ordering::Relaxed);
+                events.lock().unwrap().push(format!("{event:?}"));
+            }
         };
         let populate: RegionPopulator<3, B> = Arc::new(settings.populate);
         let owners =
             RegionOwnership::start(kv, config, Arc::clone(&space), None, populate, record_event).unwrap();
-        WorldMember { number, owners, space, events, _early: early }
+        WorldMember { number, owners, space, events, event_count, _early: early }
     }
 
     /// Ends the process like a crash: it sends nothing more, and hands no region over.

@@ -16,7 +16,7 @@ use crate::space::error::SpaceError;
 use crate::space::pace::monotonic_ns;
 use crate::space::runner::WorldRunner;
 
-/// Interval at which a standby that has no copy asks the owner for one again.
+/// Interval at which a standby tells the owner whether it has a copy that receives all changes.
 const COPY_REQUEST_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a release waits until the region's standby has all changes and the ids of new entities are known to be
 /// unique, and the pause between two checks.
