@@ -371,6 +371,13 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         self.acknowledge_standbys(region, monotonic_ns());
     }
 
+    /// Forgets the standbys of a region that runs alone from now on. A process that is named as the standby later must
+    /// begin its copy again, even if it still has a copy.
+    pub fn remove_standby(&mut self, region: RegionId) {
+        self.standby_tracker.remove_region(region);
+        self.host.remove_standby(region);
+    }
+
     /// Whether the named standby has all changes of the region that count as confirmed, and receives the later ones.
     pub fn has_candidate(&self, region: RegionId) -> bool {
         let acknowledged = self.host.acknowledged(region);

@@ -146,7 +146,7 @@ impl<const D: usize> StandbyTracker<D> {
         follower.into_iter().chain(candidate.filter(|process| Some(*process) != follower))
     }
 
-    /// Forgets the followers of a region that no longer runs here.
+    /// Forgets the followers of a region that no longer runs here, or runs alone.
     pub(super) fn remove_region(&mut self, region: RegionId) {
         self.followers.remove(&region);
         self.candidates.remove(&region);

@@ -298,7 +298,9 @@ pub(super) fn apply_standby<const D: usize, B: Behaviour<D> + Clone>(
     standby: StandbyKey,
 ) {
     runner.host_mut().set_alone(region, standby.is_empty(), monotonic_ns());
-    if !standby.is_empty() {
+    if standby.is_empty() {
+        runner.remove_standby(region);
+    } else {
         runner.name_standby(region, standby.process, standby.before.is_none());
     }
 }

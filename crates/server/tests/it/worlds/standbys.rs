@@ -164,3 +164,19 @@ fn replaced_standby_that_is_named_again_gets_a_new_copy() {
     members.remove(0).kill();
     wait_until_each_exists_once(&test.kv, &members, 0..ENTITIES);
 }
+
+/// Here, the region runs alone for a moment. Meanwhile, its standby reads no keys and stays connected.
+#[test]
+fn earlier_standby_of_a_lone_region_needs_a_new_copy() {
+    let (test, mut members) = start_with_standby("alone");
+    let keys_unread = stop_reading_keys(&test, &members[1]);
+    write_standby(&test, 0);
+    until("the standby is named again, and does not count", &test.kv, &members[..1], || {
+        let follower = members[0].space.call(|runner| runner.follower_of(REGION)).unwrap();
+        standby(&test) == Some((STANDBY, false)) && follower.is_none()
+    });
+    drop(keys_unread);
+    until("the standby has a copy", &test.kv, &members, || standby(&test) == Some((STANDBY, true)));
+    members.remove(0).kill();
+    wait_until_each_exists_once(&test.kv, &members, 0..ENTITIES);
+}
