@@ -79,7 +79,18 @@ impl<B: Behaviour<3> + Clone + Send + 'static> WorldMember<B> {
         settings: &WorldSettings<B>,
         kv: Kv,
         number: u64,
+        times: (Duration, Duration),
+    ) -> WorldMember<B> {
+        WorldMember::start_limited(settings, kv, number, times, SpaceLimits::default())
+    }
+
+    /// Starts a process with this time to live of its lease, with this patience, and with these limits.
+    fn start_limited(
+        settings: &WorldSettings<B>,
+        kv: Kv,
+        number: u64,
         (ttl, patience): (Duration, Duration),
+        limits: SpaceLimits,
     ) -> WorldMember<B> {
         let (name, regions, setup) = (settings.name, settings.regions, settings.setup.clone());
         let pace = TickPace::Every(setup.tick_ns);
@@ -99,7 +110,7 @@ impl<B: Behaviour<3> + Clone + Send + 'static> WorldMember<B> {
             balance: settings.balance,
             insecure: false,
             secret: Secret::of([1; 32]),
-            limits: SpaceLimits::default(),
+            limits,
         };
         let space = Arc::new(Space::start(config, host).unwrap());
         let config = RegionOwnershipConfig {

@@ -1,11 +1,19 @@
-//! Tests that a region survives if its new owner is killed just after another process has released the region to it.
+//! Tests that a region survives if its new owner is killed just after another process has released the region to it,
+//! and that a process releases its regions although it receives too many requests.
 
 use dunlin::space::StandbyMode;
+use dunlin::space::behaviour::RandomWalk;
 use dunlin_client::Kv;
+use dunlin_server::space::{SpaceError, SpaceLimits};
+use dunlin_wait::PATIENCE;
 
 use super::keys::delete_keys;
 use super::late_responses::LateResponses;
-use super::{assert_continues, has_event, mark_entity_and_read_ticks, start_with_one_process, until};
+use super::{
+    ENTITIES, WorldMember, WorldSettings, WorldTest, assert_continues, has_event, mark_entity_and_read_ticks,
+    settings, start_with_one_process, until, wait_until_each_exists_once,
+};
+use crate::clients::connect;
 
 /// Number of processes that are killed one after another.
 const KILLED: u64 = 4;
@@ -61,4 +69,23 @@ fn released_region_survives_the_loss_of_its_owner_and_keys() {
     late.release();
     assert_continues(&test.kv, &members, &before, "after the new owner and the keys were lost");
     assert!(!has_event(&members[0], "Lost("), "{:?}", members[0].events);
+}
+
+/// Here, the process refuses all calls of clients, as if too many of them waited.
+#[test]
+fn process_with_too_many_calls_releases_and_hands_over_regions() {
+    let test = WorldTest::new(WorldSettings { expected: 1, ..settings("flooded", 2, StandbyMode::Required) });
+    let (kv, times) = (connect(&test.keys.1).kv(), (PATIENCE, PATIENCE));
+    let limits = SpaceLimits { orders_max: 0, ..SpaceLimits::default() };
+    let flooded = WorldMember::start_limited(&test.settings, kv, 1, times, limits);
+    assert!(matches!(flooded.space.submit(|_| ()), Err(SpaceError::Busy { max: 0 })));
+    until("it runs both regions", &test.kv, &[] as &[WorldMember<RandomWalk>], || {
+        flooded.events.lock().unwrap().iter().filter(|event| event.starts_with("Owns")).count() == 2
+    });
+    let members = [test.start(2)];
+    until("it releases one region", &test.kv, &members, || {
+        has_event(&flooded, "Released") && members[0].ticks().len() == 1
+    });
+    assert_eq!(flooded.leave(), Vec::<String>::new());
+    wait_until_each_exists_once(&test.kv, &members, 0..ENTITIES);
 }
