@@ -176,8 +176,11 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         }
     }
 
+    /// Runs the calls that wait. Calls that arrive meanwhile are run later, so that ticks are made even if calls never
+    /// cease.
     fn run_calls(&mut self) {
-        while let Ok(call) = self.calls.calls.try_recv() {
+        for _ in 0..self.calls.waiting.load(Ordering::Relaxed) {
+            let Ok(call) = self.calls.calls.try_recv() else { return };
             self.calls.waiting.fetch_sub(1, Ordering::Relaxed);
             call(self);
             self.send_output();

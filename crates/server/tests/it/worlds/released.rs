@@ -1,17 +1,20 @@
 //! Tests that a region survives if its new owner is killed just after another process has released the region to it,
-//! and that a process releases its regions although it receives too many requests.
+//! and that a process runs and releases its regions although it receives too many requests.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use dunlin::space::StandbyMode;
 use dunlin::space::behaviour::RandomWalk;
 use dunlin_client::Kv;
-use dunlin_server::space::{SpaceError, SpaceLimits};
+use dunlin_server::space::{Space, SpaceError, SpaceLimits, WorldRunner};
 use dunlin_wait::PATIENCE;
 
 use super::keys::delete_keys;
 use super::late_responses::LateResponses;
 use super::{
-    ENTITIES, WorldMember, WorldSettings, WorldTest, assert_continues, has_event, mark_entity_and_read_ticks,
-    settings, start_with_one_process, until, wait_until_each_exists_once,
+    ENTITIES, MIN_TICKS, WorldMember, WorldSettings, WorldTest, assert_continues, has_event,
+    mark_entity_and_read_ticks, settings, start_with_one_process, until, wait_until_each_exists_once,
 };
 use crate::clients::connect;
 
@@ -88,4 +91,29 @@ fn process_with_too_many_calls_releases_and_hands_over_regions() {
     });
     assert_eq!(flooded.leave(), Vec::<String>::new());
     wait_until_each_exists_once(&test.kv, &members, 0..ENTITIES);
+}
+
+/// Calls the runner. The call makes such a call again, until `stop` is set.
+fn call_again_and_again(space: Arc<Space<3, RandomWalk>>, stop: Arc<AtomicBool>) {
+    let runner = Arc::clone(&space);
+    let call = move |_: &mut WorldRunner<3, RandomWalk>| {
+        if !stop.load(Ordering::Relaxed) {
+            call_again_and_again(runner, stop);
+        }
+    };
+    space.submit(call).unwrap();
+}
+
+#[test]
+fn regions_tick_although_calls_never_cease() {
+    let (test, members) = start_with_one_process("incessant", StandbyMode::None);
+    let stop = Arc::new(AtomicBool::new(false));
+    call_again_and_again(Arc::clone(&members[0].space), Arc::clone(&stop));
+    let before = members[0].ticks();
+    until("both regions tick", &test.kv, &members, || {
+        members[0].ticks().iter().all(|(region, tick)| *tick >= before[region] + MIN_TICKS)
+    });
+    stop.store(true, Ordering::Relaxed);
+    // After two more calls, the last of the repeated calls has ended, and no longer uses the process.
+    (0..2).for_each(|_| drop(members[0].ticks()));
 }
