@@ -1,22 +1,22 @@
-//! Computes random waits between attempts to connect ("full jitter"). Each wait is a random time between 0 and a limit,
-//! which doubles with each attempt. If thousands of clients lose their node at the same moment, their attempts are thus
-//! spread over time.
+//! Computes random waits between attempts ("full jitter"), for example to connect. Each wait is a random time between 0
+//! and a limit, which doubles with each attempt. If thousands of clients lose their node at the same moment, their
+//! attempts are thus spread over time.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// The generator of a client's waits between attempts to connect.
+/// The generator of a client's waits between attempts.
 #[derive(Debug, Clone)]
-pub(crate) struct ReconnectBackoff {
+pub(crate) struct RandomBackoff {
     base_ms: u64,
     max_ms: u64,
     attempt: u32,
     random: u64,
 }
 
-impl ReconnectBackoff {
-    pub(crate) fn new(base_ms: u64, max_ms: u64, seed: u64) -> ReconnectBackoff {
-        ReconnectBackoff { base_ms, max_ms, attempt: 0, random: seed | 1 }
+impl RandomBackoff {
+    pub(crate) fn new(base_ms: u64, max_ms: u64, seed: u64) -> RandomBackoff {
+        RandomBackoff { base_ms, max_ms, attempt: 0, random: seed | 1 }
     }
 
     pub(crate) fn next_wait(&mut self) -> Duration {
@@ -25,7 +25,7 @@ impl ReconnectBackoff {
         Duration::from_micros(self.next_random() % (span_ms * 1_000))
     }
 
-    /// The number of waits since the client was last connected.
+    /// The number of waits since the last call of [`reset`](Self::reset).
     pub(crate) fn attempts(&self) -> u32 {
         self.attempt
     }
@@ -58,8 +58,7 @@ mod tests {
         let mut longest = [Duration::ZERO; 10];
         let mut shortest = [Duration::MAX; 10];
         for seed in 1..2000 {
-            let mut backoff =
-                ReconnectBackoff::new(50, 2_000, u64::wrapping_mul(seed, 0x9E37_79B9_7F4A_7C15));
+            let mut backoff = RandomBackoff::new(50, 2_000, u64::wrapping_mul(seed, 0x9E37_79B9_7F4A_7C15));
             for at in 0..10 {
                 let wait = backoff.next_wait();
                 longest[at] = longest[at].max(wait);
@@ -76,7 +75,7 @@ mod tests {
 
     #[test]
     fn reset_backoff_starts_with_the_shortest_range() {
-        let mut backoff = ReconnectBackoff::new(50, 2_000, 7);
+        let mut backoff = RandomBackoff::new(50, 2_000, 7);
         for _ in 0..9 {
             let _ = backoff.next_wait();
         }

@@ -16,7 +16,7 @@ use dunlin_wire::{
     ALL_ANSWERED, DecodeOutcome, Decoder, ErrorCode, FromClient, FromNode, Hello, PREAMBLE_BYTES, Preamble,
 };
 
-use crate::backoff::{ReconnectBackoff, random_seed};
+use crate::backoff::{RandomBackoff, random_seed};
 use crate::chunk::Chunks;
 use crate::client::{ClientOptions, SharedClient};
 use crate::disconnect_reason::DisconnectReason;
@@ -41,7 +41,7 @@ pub(crate) struct Link {
     /// The size of the next message in bytes; the read buffer must have room for it.
     need: usize,
     decoder: Decoder,
-    backoff: ReconnectBackoff,
+    backoff: RandomBackoff,
     /// The index of the endpoint that the next attempt to connect uses.
     endpoint: usize,
     /// Whether the last read took all available bytes from the socket.
@@ -108,7 +108,7 @@ impl Link {
             chunks: Chunks::new(limits.chunk_bytes),
             need: 0,
             decoder: Decoder::new(wire_limits),
-            backoff: ReconnectBackoff::new(limits.backoff_base_ms, limits.backoff_max_ms, random_seed()),
+            backoff: RandomBackoff::new(limits.backoff_base_ms, limits.backoff_max_ms, random_seed()),
             endpoint: 0,
             is_drained: false,
             skip_read: false,

@@ -8,11 +8,14 @@ use dunlin_space::{Entity, EntityCommand, EntityId, RegionId, WorldRefusal, Worl
 use dunlin_topic::{PublishError, RequestError, format_duration};
 
 use super::{World, subject};
+use crate::backoff::{RandomBackoff, random_seed};
 use crate::pending_request::deadline;
 use crate::space::world_owners::{RegionOwner, WorldOwnersError};
 
-/// The pause before the client searches again for an entity that is being handed over.
+/// The shortest pause before the client searches again, for example for an entity that is being handed over.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
+/// The limit of the random time by which the pause grows if an owner is missing or busy, ms: at first, and at most.
+const GROWTH_MS: (u64, u64) = (20, 500);
 /// How long the client waits for the response of one process, before it asks the next one.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How many times in succession the owners of all regions must respond that they do not have the entity, before the
@@ -164,6 +167,7 @@ impl World {
         // Every position belongs to a region, so a spawn is repeated until the region's owner responds.
         let is_spawn = matches!(request, WorldRequest::Spawn(_));
         let (mut complete_rounds, mut last_error) = (0, None::<CommandError>);
+        let mut growth = RandomBackoff::new(GROWTH_MS.0, GROWTH_MS.1, random_seed());
         loop {
             let began = Instant::now();
             let map = self.world_owners_until(until).map_err(|error| match (error, last_error.take()) {
@@ -197,12 +201,14 @@ impl World {
             };
             // If the time ended during another round, that round's unanswered request would count as lost. Such a round
             // is therefore not begun.
-            let is_late = Instant::now() + RETRY_PAUSE + began.elapsed() > until;
-            if complete_rounds >= ROUNDS || is_late {
+            let spare = until.saturating_duration_since(Instant::now()).saturating_sub(began.elapsed());
+            if complete_rounds >= ROUNDS || spare < RETRY_PAUSE {
                 return Err(error);
             }
             last_error = Some(error);
-            sleep(RETRY_PAUSE);
+            let pause = if is_complete { RETRY_PAUSE } else { RETRY_PAUSE + growth.next_wait() };
+            // Leaves time for another round, even if it takes a little longer than this one.
+            sleep(pause.min((spare - RETRY_PAUSE).max(RETRY_PAUSE)));
         }
     }
 

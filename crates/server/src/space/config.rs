@@ -60,7 +60,7 @@ pub struct SpaceLimits {
     pub hello_ms_max: u64,
     /// Maximum number of late ticks that the process makes up for. If more ticks are late, only one of them is made.
     pub ticks_behind_max: u64,
-    /// Maximum number of calls that wait for the runner's thread.
+    /// Maximum number of calls of clients and of the program that wait for the runner's thread.
     pub orders_max: usize,
     /// Maximum number of reports that are kept until the program takes them. Further reports are dropped and counted.
     pub reports_max: usize,

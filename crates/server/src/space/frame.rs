@@ -13,7 +13,8 @@
 //!   5 region    region u32, epoch u64  the sender runs this region from now on
 //!   6 ended     region u32             the sender stopped running this region
 //!   7 settled   step u64               in lock-step: the sender has completed this step (see `lockstep`)
-//!   8 follow    region u32             the sender is a standby for a region of the receiver
+//!   8 follow    region u32, fed u8     the sender is a standby for a region of the receiver; fed: 1 if the sender's
+//!                                    copy receives all changes, 0 if it needs the whole state
 //!   9 snapshot  region u32, records u64, bytes         the region's whole state, with which the standby begins its
 //!                                                      copy; it contains the changes of this number of records
 //!  10 record    region u32, bytes      a change of the region
@@ -47,7 +48,7 @@ pub(super) enum SpaceFrame<'a> {
     Region { region: RegionId, epoch: u64 },
     RegionEnded(RegionId),
     Settled(u64),
-    Follow(RegionId),
+    Follow { region: RegionId, is_fed: bool },
     Snapshot { region: RegionId, records: u64, bytes: &'a [u8] },
     Record { region: RegionId, bytes: &'a [u8] },
     Progress { region: RegionId, progress: StandbyProgress },
@@ -88,7 +89,7 @@ impl SpaceFrame<'_> {
             SpaceFrame::Region { region, epoch } => (5, head.u32(region.0).u64(*epoch), &[]),
             SpaceFrame::RegionEnded(region) => (6, head.u32(region.0), &[]),
             SpaceFrame::Settled(tick) => (7, head.u64(*tick), &[]),
-            SpaceFrame::Follow(region) => (8, head.u32(region.0), &[]),
+            SpaceFrame::Follow { region, is_fed } => (8, head.u32(region.0).put(&[u8::from(*is_fed)]), &[]),
             SpaceFrame::Snapshot { region, records, bytes } => (9, head.u32(region.0).u64(*records), bytes),
             SpaceFrame::Record { region, bytes } => (10, head.u32(region.0), bytes),
             SpaceFrame::Progress { region, progress } => {
@@ -122,7 +123,7 @@ impl SpaceFrame<'_> {
             5 => SpaceFrame::Region { region: body.region()?, epoch: body.u64()? },
             6 => SpaceFrame::RegionEnded(body.region()?),
             7 => SpaceFrame::Settled(body.u64()?),
-            8 => SpaceFrame::Follow(body.region()?),
+            8 => SpaceFrame::Follow { region: body.region()?, is_fed: body.take::<1>()? != [0_u8] },
             9 => SpaceFrame::Snapshot { region: body.region()?, records: body.u64()?, bytes: body.rest() },
             10 => SpaceFrame::Record { region: body.region()?, bytes: body.rest() },
             11 => {
@@ -220,7 +221,7 @@ mod tests {
             SpaceFrame::Region { region, epoch: 9 },
             SpaceFrame::RegionEnded(region),
             SpaceFrame::Settled(5),
-            SpaceFrame::Follow(region),
+            SpaceFrame::Follow { region, is_fed: true },
             SpaceFrame::Snapshot { region, records: 8, bytes: &[4; 100] },
             SpaceFrame::Record { region, bytes: &[] },
             SpaceFrame::Progress { region, progress: StandbyProgress { entries: 1, tick: 2, records: 3 } },

@@ -35,6 +35,11 @@ pub struct Space<const D: usize, B> {
     address: SocketAddr,
 }
 
+/// The calls of the thread that decides which regions a process runs. They are few, and exempt from
+/// `SpaceLimits::orders_max`. Otherwise, too many requests of clients would prevent a region from being stopped or
+/// given away.
+pub(super) struct OwnerCalls<const D: usize, B>(pub(super) Arc<Space<D, B>>);
+
 /// The socket at which a process accepts connections from the world's other processes. A program can bind this socket
 /// before it changes anything, so that it fails early if the address is in use.
 #[derive(Debug)]
@@ -100,13 +105,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Space<D, B> {
         &self,
         call: impl FnOnce(&mut WorldRunner<D, B>) + Send + 'static,
     ) -> Result<(), SpaceError> {
-        if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.orders_max {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-            return Err(SpaceError::Busy { max: self.orders_max });
-        }
-        self.calls.send(Box::new(call)).map_err(|_| self.end_reason())?;
-        self.waker.wake();
-        Ok(())
+        self.enqueue(self.orders_max, Box::new(call))
     }
 
     /// Runs `call` on the runner's thread between two ticks, waits for it, and returns its result.
@@ -114,16 +113,36 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Space<D, B> {
         &self,
         call: impl FnOnce(&mut WorldRunner<D, B>) -> T + Send + 'static,
     ) -> Result<T, SpaceError> {
+        self.enqueue_and_wait(self.orders_max, call)
+    }
+
+    /// Fails if `max` calls wait already.
+    fn enqueue(&self, max: usize, call: RunnerCall<D, B>) -> Result<(), SpaceError> {
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= max {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            return Err(SpaceError::Busy { max });
+        }
+        self.calls.send(call).map_err(|_| self.end_reason())?;
+        self.waker.wake();
+        Ok(())
+    }
+
+    fn enqueue_and_wait<T: Send + 'static>(
+        &self,
+        max: usize,
+        call: impl FnOnce(&mut WorldRunner<D, B>) -> T + Send + 'static,
+    ) -> Result<T, SpaceError> {
         let (sender, result) = channel();
         // If the send fails, the caller no longer waits for the result, which is then dropped.
-        self.submit(move |runner| drop(sender.send(call(runner))))?;
+        let respond = move |runner: &mut WorldRunner<D, B>| drop(sender.send(call(runner)));
+        self.enqueue(max, Box::new(respond))?;
         result.recv().map_err(|_| self.end_reason())
     }
 
     /// Stops the runner's thread. Returns the thread's error if it failed.
     pub fn stop(&self) -> Result<(), SpaceError> {
         // The error is ignored, because the thread may already have ended.
-        let _ = self.submit(WorldRunner::end);
+        let _ = self.enqueue(usize::MAX, Box::new(WorldRunner::<D, B>::end));
         match self.join() {
             None | Some(Ok(())) => Ok(()),
             Some(Err(why)) => Err(SpaceError::Ended(Some(why))),
@@ -137,6 +156,24 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Space<D, B> {
 
     fn end_reason(&self) -> SpaceError {
         SpaceError::Ended(self.join().and_then(Result::err))
+    }
+}
+
+impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnerCalls<D, B> {
+    /// Like [`Space::submit`], but fails only if the runner has ended.
+    pub(super) fn submit(
+        &self,
+        call: impl FnOnce(&mut WorldRunner<D, B>) + Send + 'static,
+    ) -> Result<(), SpaceError> {
+        self.0.enqueue(usize::MAX, Box::new(call))
+    }
+
+    /// Like [`Space::call`], but fails only if the runner has ended.
+    pub(super) fn call<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&mut WorldRunner<D, B>) -> T + Send + 'static,
+    ) -> Result<T, SpaceError> {
+        self.0.enqueue_and_wait(usize::MAX, call)
     }
 }
 

@@ -176,8 +176,11 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         }
     }
 
+    /// Runs the calls that wait. Calls that arrive meanwhile are run later, so that ticks are made even if calls never
+    /// cease.
     fn run_calls(&mut self) {
-        while let Ok(call) = self.calls.calls.try_recv() {
+        for _ in 0..self.calls.waiting.load(Ordering::Relaxed) {
+            let Ok(call) = self.calls.calls.try_recv() else { return };
             self.calls.waiting.fetch_sub(1, Ordering::Relaxed);
             call(self);
             self.send_output();
@@ -230,7 +233,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         // other region's owner.
         let _ = self.host.record_peer_epoch(region, epoch, now_ns);
         if self.standby_tracker.is_followed(region) {
-            self.links.send(process, &SpaceFrame::Follow(region));
+            self.send_follow(region, process);
         }
     }
 
@@ -321,7 +324,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
     pub fn release_region(&mut self, region: RegionId) {
         let is_confirmed = self.host.is_known(region);
         let Some(state) = self.host.retire(region) else { return };
-        self.unconfirmed.remove_region(region);
+        self.drop_responses(region);
         self.standby_tracker.remove_region(region);
         if is_confirmed {
             self.standby_tracker.keep_released(region, state);
@@ -343,7 +346,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
     /// [`WorldRunner::take_over`] continues from this copy if no other process has begun a later epoch of the region.
     pub fn retire_region(&mut self, region: RegionId) {
         if let Some(state) = self.host.retire(region) {
-            self.unconfirmed.remove_region(region);
+            self.drop_responses(region);
             self.standby_tracker.store(region, state);
             self.announce_regions();
         }
@@ -354,7 +357,9 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         let by_message = self.host.regions().filter_map(|(_, ours)| ours.handover().epoch_of(region));
         let copy = self.standby_tracker.copy(region).map(|copy| copy.handover().epoch());
         let route = self.links.route_to(region).map(|(_, epoch)| epoch);
-        by_message.chain(copy).chain(route).max().unwrap_or(0)
+        let released = self.standby_tracker.released().filter(|(other, _)| *other == region);
+        let released = released.map(|(_, epoch)| epoch);
+        by_message.chain(copy).chain(route).chain(released).max().unwrap_or(0)
     }
 
     /// From now on, only processes that were named as a region's standby may follow the region.
@@ -367,6 +372,13 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
     pub fn name_standby(&mut self, region: RegionId, process: u64, may_take_over: bool) {
         self.standby_tracker.set_standby(region, process, may_take_over);
         self.acknowledge_standbys(region, monotonic_ns());
+    }
+
+    /// Forgets the standbys of a region that runs alone from now on. A process that is named as the standby later must
+    /// begin its copy again, even if it still has a copy.
+    pub fn remove_standby(&mut self, region: RegionId) {
+        self.standby_tracker.remove_region(region);
+        self.host.remove_standby(region);
     }
 
     /// Whether the named standby has all changes of the region that count as confirmed, and receives the later ones.
@@ -390,15 +402,20 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         }
     }
 
-    /// Makes this process a standby of a region. Asks the region's owner for a copy, unless this process has one that
-    /// receives all changes. An owner that has named another standby ignores the request, so repeat it.
+    /// Makes this process a standby of a region, and tells the region's owner whether this process has a copy that
+    /// receives all changes. The owner sends its state if the copy does not receive them.
+    ///
+    /// Repeat the call: an owner that has named another standby ignores it, and can stop sending changes at any time.
     pub fn follow(&mut self, region: RegionId) {
         self.standby_tracker.follow(region);
-        if !self.standby_tracker.is_fed(region)
-            && let Some((process, _)) = self.links.route_to(region)
-        {
-            self.links.send(process, &SpaceFrame::Follow(region));
+        if let Some((process, _)) = self.links.route_to(region) {
+            self.send_follow(region, process);
         }
+    }
+
+    fn send_follow(&mut self, region: RegionId, owner: u64) {
+        let is_fed = self.standby_tracker.is_fed(region);
+        self.links.send(owner, &SpaceFrame::Follow { region, is_fed });
     }
 
     /// Drops the copy of a region if it is from an earlier epoch than `epoch`.

@@ -146,7 +146,7 @@ impl<const D: usize> StandbyTracker<D> {
         follower.into_iter().chain(candidate.filter(|process| Some(*process) != follower))
     }
 
-    /// Forgets the followers of a region that no longer runs here.
+    /// Forgets the followers of a region that no longer runs here, or runs alone.
     pub(super) fn remove_region(&mut self, region: RegionId) {
         self.followers.remove(&region);
         self.candidates.remove(&region);
@@ -166,7 +166,8 @@ impl<const D: usize> StandbyTracker<D> {
         self.followed.contains(&region)
     }
 
-    /// Whether this process's copy of a region receives all changes over the present connection to the owner.
+    /// Whether this process's copy of a region receives all changes over the present connection to the owner, as far as
+    /// this process knows. The owner sends no notice when it stops sending changes.
     pub(super) fn is_fed(&self, region: RegionId) -> bool {
         self.sources.contains_key(&region)
     }
@@ -201,6 +202,8 @@ impl<const D: usize> StandbyTracker<D> {
             Err(error) => {
                 tracing::warn!("a standby's copy is dropped: {error}");
                 self.sources.remove(&region);
+                // The owner would take this report for the progress of the new copy.
+                self.unreported.remove(&region);
                 self.lost += 1;
                 false
             }
@@ -394,6 +397,14 @@ mod tests {
         standby_tracker.drop_older_copies(R, NEW);
         assert_eq!(standby_tracker.released().collect::<Vec<_>>(), [(R, OLD)]);
         assert!(standby_tracker.take_released(R).is_some() && standby_tracker.take_released(R).is_none());
+    }
+
+    #[test]
+    fn progress_of_a_dropped_copy_is_not_reported() {
+        let mut standby_tracker = StandbyTracker::new(setup());
+        assert!(standby_tracker.begin_copy(R, OWNER, &encoded_region(OLD), 4));
+        assert!(!standby_tracker.apply_record(R, &[u8::MAX]) && !standby_tracker.is_fed(R));
+        assert!(standby_tracker.copy(R).is_none() && standby_tracker.take_progress().is_empty());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -10,9 +11,10 @@ use std::time::Duration;
 use dunlin::space::behaviour::Oscillation;
 use dunlin::space::{
     Entity, Host, Partition, RegionAuthority, RegionId, RegionSetup, WorldBox as Box3, WorldRequest,
+    WorldResponse,
 };
 use dunlin::topic::{Draft, Payload, Publish, RecordMeta, TopicConfig};
-use dunlin::{Config, Node};
+use dunlin::{Config, Node, Request};
 use dunlin_client::space::{
     CommandError, EntityCommand, EntityId, SceneChange, Schema, SurroundingsWatch, ViewError, Viewer,
     VisibilityRule, World,
@@ -20,7 +22,8 @@ use dunlin_client::space::{
 use dunlin_client::{Client, ClientLimits, ClientOptions};
 use dunlin_server::Server;
 use dunlin_server::space::{
-    Secret, Space, SpaceConfig, SpaceEndpoint, SpaceLimits, TickPace, WorldPeer, spawn_subject,
+    Secret, Space, SpaceConfig, SpaceEndpoint, SpaceLimits, TickPace, WorldPeer, command_subject,
+    spawn_subject,
 };
 use dunlin_wait::{PATIENCE, until};
 use serde_json::json;
@@ -325,6 +328,40 @@ fn command_reaches_its_entity_in_any_region_or_is_refused() {
     });
     assert_eq!(fixture.all_entities()[&CENTER].0, [90.0; 3]);
     assert!(connect(&fixture.keys.1).world("nowhere").command(&flat, PATIENCE).is_err());
+}
+
+/// Here, region 3 has no owner, so the client repeats its request until the timeout.
+#[test]
+fn client_asks_less_often_while_a_region_has_no_owner() {
+    let fixture = ViewerTest::new();
+    let kv = connect(&fixture.keys.1).kv();
+    kv.put(format!("space/{NAME}/began/3"), "1").unwrap();
+    let node = Node::start(Config::default()).unwrap();
+    let server = serve_node(&node, |_| ());
+    let subject = command_subject(NAME, 0);
+    node.create_topic(&subject, TopicConfig::default(), true).unwrap();
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    let respond = move |mut request: Request<'_, '_>| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        let mut bytes = Vec::new();
+        WorldResponse::Absent { regions: Vec::new() }.encode(&mut bytes);
+        // Fails if the client has ended.
+        let _ = request.reply(&bytes[..]);
+    };
+    let _responder = node.respond(&subject, respond).unwrap();
+    let place = json!({"url": format!("dunlin://{}", server.tcp_addresses()[0])});
+    kv.put(format!("space/{NAME}/process/0"), place.to_string()).unwrap();
+    let command = EntityCommand { kind: Some(1), ..EntityCommand::<3>::of(EntityId(ENTITIES)) };
+    let mut world = fixture.world();
+    until("the process receives requests", || {
+        count.store(0, Ordering::Relaxed);
+        let refused = world.command(&command, Duration::from_secs(1)).unwrap_err();
+        assert!(!matches!(refused, CommandError::Unknown(_)), "{refused}");
+        count.load(Ordering::Relaxed) > 0
+    });
+    let requests = count.load(Ordering::Relaxed);
+    assert!(requests < 25, "{requests} requests, instead of one each 20 ms");
 }
 
 /// The client's first request gets no response, but may have spawned the entity. A later refusal therefore does not

@@ -9,6 +9,7 @@ mod unique_ids;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -57,6 +58,8 @@ pub struct WorldMember<B> {
     owners: RegionOwnership,
     pub space: Arc<Space<3, B>>,
     pub events: Arc<Mutex<Vec<String>>>,
+    /// The number of events, including an event that waits for the lock of `events`.
+    event_count: Arc<AtomicUsize>,
     /// Subscribers for the regions' records. They subscribed before the regions began.
     _early: Vec<Subscriber>,
 }
@@ -77,7 +80,18 @@ impl<B: Behaviour<3> + Clone + Send + 'static> WorldMember<B> {
         settings: &WorldSettings<B>,
         kv: Kv,
         number: u64,
+        times: (Duration, Duration),
+    ) -> WorldMember<B> {
+        WorldMember::start_limited(settings, kv, number, times, SpaceLimits::default())
+    }
+
+    /// Starts a process with this time to live of its lease, with this patience, and with these limits.
+    fn start_limited(
+        settings: &WorldSettings<B>,
+        kv: Kv,
+        number: u64,
         (ttl, patience): (Duration, Duration),
+        limits: SpaceLimits,
     ) -> WorldMember<B> {
         let (name, regions, setup) = (settings.name, settings.regions, settings.setup.clone());
         let pace = TickPace::Every(setup.tick_ns);
@@ -97,7 +111,7 @@ impl<B: Behaviour<3> + Clone + Send + 'static> WorldMember<B> {
             balance: settings.balance,
             insecure: false,
             secret: Secret::of([1; 32]),
-            limits: SpaceLimits::default(),
+            limits,
         };
         let space = Arc::new(Space::start(config, host).unwrap());
         let config = RegionOwnershipConfig {
@@ -114,15 +128,18 @@ impl<B: Behaviour<3> + Clone + Send + 'static> WorldMember<B> {
             pace,
             recipe: serde_json::Value::Null,
         };
-        let events = Arc::new(Mutex::new(Vec::new()));
+        let (events, event_count) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
         let record_event = {
-            let events = Arc::clone(&events);
-            move |event| events.lock().unwrap().push(format!("{event:?}"))
+            let (events, event_count) = (Arc::clone(&events), Arc::clone(&event_count));
+            move |event| {
+                event_count.fetch_add(1, Ordering::Relaxed);
+                events.lock().unwrap().push(format!("{event:?}"));
+            }
         };
         let populate: RegionPopulator<3, B> = Arc::new(settings.populate);
         let owners =
             RegionOwnership::start(kv, config, Arc::clone(&space), None, populate, record_event).unwrap();
-        WorldMember { number, owners, space, events, _early: early }
+        WorldMember { number, owners, space, events, event_count, _early: early }
     }
 
     /// Ends the process like a crash: it sends nothing more, and hands no region over.

@@ -16,7 +16,7 @@ use crate::space::error::SpaceError;
 use crate::space::pace::monotonic_ns;
 use crate::space::runner::WorldRunner;
 
-/// Interval at which a standby that has no copy asks the owner for one again.
+/// Interval at which a standby tells the owner whether it has a copy that receives all changes.
 const COPY_REQUEST_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a release waits until the region's standby has all changes and the ids of new entities are known to be
 /// unique, and the pause between two checks.
@@ -245,8 +245,9 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         let deadline = Instant::now() + RELEASE_WAIT.0;
         loop {
             let (is_known, is_checked) = self.space.call(move |runner| {
-                let host = runner.host();
-                (host.is_known(region), !host.has_unconfirmed(region))
+                let (host, is_known) = (runner.host(), runner.host().is_known(region));
+                // A search among the ids of a populated world can take longer than a tick.
+                (is_known, is_known && !host.has_unconfirmed(region))
             })?;
             let is_late = Instant::now() > deadline;
             // Waits until the check of new ids has ended, because the new owner would not continue it. A check that
@@ -297,7 +298,9 @@ pub(super) fn apply_standby<const D: usize, B: Behaviour<D> + Clone>(
     standby: StandbyKey,
 ) {
     runner.host_mut().set_alone(region, standby.is_empty(), monotonic_ns());
-    if !standby.is_empty() {
+    if standby.is_empty() {
+        runner.remove_standby(region);
+    } else {
         runner.name_standby(region, standby.process, standby.before.is_none());
     }
 }

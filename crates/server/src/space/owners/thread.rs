@@ -21,7 +21,7 @@ use super::plan::{LocalState, is_idle, plan};
 use crate::space::description::WorldDescription;
 use crate::space::endpoint::SpaceEndpoint;
 use crate::space::error::SpaceError;
-use crate::space::handle::Space;
+use crate::space::handle::{OwnerCalls, Space};
 use crate::space::pace::TickPace;
 use crate::space::secret::Secret;
 
@@ -180,7 +180,7 @@ pub struct RegionOwnership {
 pub(super) struct OwnershipThread<const D: usize, B> {
     pub(super) kv: Kv,
     pub(super) config: RegionOwnershipConfig,
-    pub(super) space: Arc<Space<D, B>>,
+    pub(super) space: OwnerCalls<D, B>,
     pub(super) populate: RegionPopulator<D, B>,
     pub(super) on_event: Box<dyn FnMut(WorldEvent) + Send>,
     pub(super) lease: Option<Lease>,
@@ -273,6 +273,7 @@ impl RegionOwnership {
         if !(TTL_MIN..=TTL_MAX).contains(&config.ttl) {
             return Err(SpaceError::Ttl(config.ttl));
         }
+        let space = OwnerCalls(space);
         let setup = space.call(|runner| {
             runner.require_named_standbys();
             runner.host().setup().clone()

@@ -23,13 +23,6 @@ type Respond = Box<dyn FnOnce() + Send>;
 #[derive(Default)]
 pub(super) struct UnconfirmedChanges(BTreeMap<RegionId, VecDeque<(u64, Respond)>>);
 
-impl UnconfirmedChanges {
-    /// Drops the responses of a region that no longer runs here.
-    pub(super) fn remove_region(&mut self, region: RegionId) {
-        self.0.remove(&region);
-    }
-}
-
 impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
     /// Calls `respond` when the region's standbys have confirmed all changes so far; at once if the region needs no
     /// standby.
@@ -42,6 +35,12 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         if responses.len() < UNCONFIRMED_MAX {
             responses.push_back((records, Box::new(respond)));
         }
+    }
+
+    /// Drops the responses of a region that no longer runs here, also those that wait for the check of an id.
+    pub(super) fn drop_responses(&mut self, region: RegionId) {
+        self.unconfirmed.0.remove(&region);
+        self.ids.remove_region(region);
     }
 
     /// Sends the responses whose changes are confirmed by now.

@@ -109,6 +109,11 @@ impl<const D: usize, B> IdChecks<D, B> {
     pub(super) fn is_pending(&self) -> bool {
         !self.queries.is_empty() || !self.undecided.is_empty()
     }
+
+    /// Drops the responses to spawns in a region that no longer runs here. The check of their ids does not continue.
+    pub(super) fn remove_region(&mut self, region: RegionId) {
+        self.waiting.retain(|_, (_, spawned)| spawned.0 != region);
+    }
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {

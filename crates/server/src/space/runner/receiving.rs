@@ -83,7 +83,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
                     lockstep.record_settled(process, step);
                 }
             }
-            SpaceFrame::Follow(region) => self.start_standby(region, process),
+            SpaceFrame::Follow { region, is_fed } => self.start_standby(region, process, is_fed),
             SpaceFrame::Snapshot { region, records, bytes } => {
                 self.apply_standby_frame(region, process, |tracker| {
                     tracker.begin_copy(region, process, bytes, records)
@@ -143,8 +143,12 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         Ok(())
     }
 
-    /// Sends the whole state of a region of this process to a process that follows the region as a standby.
-    fn start_standby(&mut self, region: RegionId, process: u64) {
+    /// Sends the whole state of a region of this process to a process that follows the region as a standby, unless both
+    /// processes agree that the standby's copy receives all changes.
+    fn start_standby(&mut self, region: RegionId, process: u64, is_fed: bool) {
+        if is_fed && self.standby_tracker.followers_of(region).any(|follower| follower == process) {
+            return;
+        }
         // Sends all existing records before the process is added as a follower. The new follower must not receive these
         // records, because the state that it receives contains their changes.
         self.send_output();
@@ -170,7 +174,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
             return;
         }
         if !apply(&mut self.standby_tracker) {
-            self.links.send(process, &SpaceFrame::Follow(region));
+            self.send_follow(region, process);
         }
     }
 }

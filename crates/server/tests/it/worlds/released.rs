@@ -1,11 +1,22 @@
-//! Tests that a region survives if its new owner is killed just after another process has released the region to it.
+//! Tests that a region survives if its new owner is killed just after another process has released the region to it,
+//! and that a process runs and releases its regions although it receives too many requests.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use dunlin::space::StandbyMode;
+use dunlin::space::behaviour::RandomWalk;
 use dunlin_client::Kv;
+use dunlin_server::space::{Space, SpaceError, SpaceLimits, WorldRunner};
+use dunlin_wait::PATIENCE;
 
 use super::keys::delete_keys;
 use super::late_responses::LateResponses;
-use super::{assert_continues, has_event, mark_entity_and_read_ticks, start_with_one_process, until};
+use super::{
+    ENTITIES, MIN_TICKS, WorldMember, WorldSettings, WorldTest, assert_continues, has_event,
+    mark_entity_and_read_ticks, settings, start_with_one_process, until, wait_until_each_exists_once,
+};
+use crate::clients::connect;
 
 /// Number of processes that are killed one after another.
 const KILLED: u64 = 4;
@@ -62,4 +73,48 @@ fn released_region_survives_the_loss_of_its_owner_and_keys() {
     late.release();
     assert_continues(&test.kv, &members, &before, "after the new owner and the keys were lost");
     assert!(!has_event(&members[0], "Lost("), "{:?}", members[0].events);
+}
+
+/// Here, the process refuses all calls of clients, as if too many of them waited.
+#[test]
+fn process_with_too_many_calls_releases_and_hands_over_regions() {
+    let test = WorldTest::new(WorldSettings { expected: 1, ..settings("flooded", 2, StandbyMode::Required) });
+    let (kv, times) = (connect(&test.keys.1).kv(), (PATIENCE, PATIENCE));
+    let limits = SpaceLimits { orders_max: 0, ..SpaceLimits::default() };
+    let flooded = WorldMember::start_limited(&test.settings, kv, 1, times, limits);
+    assert!(matches!(flooded.space.submit(|_| ()), Err(SpaceError::Busy { max: 0 })));
+    until("it runs both regions", &test.kv, &[] as &[WorldMember<RandomWalk>], || {
+        flooded.events.lock().unwrap().iter().filter(|event| event.starts_with("Owns")).count() == 2
+    });
+    let members = [test.start(2)];
+    until("it releases one region", &test.kv, &members, || {
+        has_event(&flooded, "Released") && members[0].ticks().len() == 1
+    });
+    assert_eq!(flooded.leave(), Vec::<String>::new());
+    wait_until_each_exists_once(&test.kv, &members, 0..ENTITIES);
+}
+
+/// Calls the runner. The call makes such a call again, until `stop` is set.
+fn call_again_and_again(space: Arc<Space<3, RandomWalk>>, stop: Arc<AtomicBool>) {
+    let runner = Arc::clone(&space);
+    let call = move |_: &mut WorldRunner<3, RandomWalk>| {
+        if !stop.load(Ordering::Relaxed) {
+            call_again_and_again(runner, stop);
+        }
+    };
+    space.submit(call).unwrap();
+}
+
+#[test]
+fn regions_tick_although_calls_never_cease() {
+    let (test, members) = start_with_one_process("incessant", StandbyMode::None);
+    let stop = Arc::new(AtomicBool::new(false));
+    call_again_and_again(Arc::clone(&members[0].space), Arc::clone(&stop));
+    let before = members[0].ticks();
+    until("both regions tick", &test.kv, &members, || {
+        members[0].ticks().iter().all(|(region, tick)| *tick >= before[region] + MIN_TICKS)
+    });
+    stop.store(true, Ordering::Relaxed);
+    // After two more calls, the last of the repeated calls has ended, and no longer uses the process.
+    (0..2).for_each(|_| drop(members[0].ticks()));
 }

@@ -1,5 +1,7 @@
 //! Tests that a region keeps its acknowledged changes, and continues, although its standbys pause and end.
 
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
@@ -17,14 +19,28 @@ const REGION: RegionId = RegionId(1);
 const OWNER: u64 = 2;
 const STANDBY: u64 = 1;
 const OTHER: u64 = 3;
+/// The number of a process that has ended.
+const ENDED: u64 = 99;
 /// The id of the entity that the tests spawn.
 const SPAWNED: u64 = 2_000;
 
 /// The process that the region's key names as its standby, and whether its copy is complete.
 fn standby(test: &WorldTest) -> Option<(u64, bool)> {
-    let entry = test.kv.get(format!("space/{}/standby/1", test.settings.name)).unwrap()?;
+    let entry = test.kv.get(standby_key(test)).unwrap()?;
     let key: serde_json::Value = serde_json::from_slice(&entry.value).unwrap();
     Some((key["process"].as_u64()?, key["before"].is_null()))
+}
+
+fn standby_key(test: &WorldTest) -> String {
+    format!("space/{}/standby/1", test.settings.name)
+}
+
+/// Writes to the region's key that the standby with a complete copy is `process`; 0 if the region has no standby.
+fn write_standby(test: &WorldTest, process: u64) {
+    let entry = test.kv.get(standby_key(test)).unwrap().expect("a standby");
+    let mut key: serde_json::Value = serde_json::from_slice(&entry.value).unwrap();
+    key["process"] = process.into();
+    test.kv.put(standby_key(test), key.to_string()).unwrap();
 }
 
 fn process_key(test: &WorldTest, process: u64) -> String {
@@ -64,6 +80,21 @@ fn pause(member: &WorldMember<RandomWalk>) -> Sender<()> {
     resume
 }
 
+/// Stops the thread with which a process reads the world's keys, until the returned guard is dropped: the thread waits
+/// to report an invalid key.
+fn stop_reading_keys<'a>(
+    test: &WorldTest,
+    member: &'a WorldMember<RandomWalk>,
+) -> MutexGuard<'a, Vec<String>> {
+    let events = member.events.lock().unwrap();
+    let before = member.event_count.load(Ordering::Relaxed);
+    test.kv.put(format!("space/{}/epoch/{ENDED}", test.settings.name), "garbage").unwrap();
+    until("the process reports the key", &test.kv, &[] as &[WorldMember<RandomWalk>], || {
+        member.event_count.load(Ordering::Relaxed) > before
+    });
+    events
+}
+
 /// How often the process has reported that its region stands still.
 fn standstills(member: &WorldMember<RandomWalk>) -> usize {
     let events = member.events.lock().unwrap();
@@ -88,12 +119,13 @@ fn acknowledged_spawn_survives_the_loss_of_its_owner() {
 #[test]
 fn region_continues_if_an_interrupted_standby_is_named_again() {
     let (test, mut members) = start_with_standby("interrupted");
+    // Counted before the pause, because the owner reports each standstill only once.
+    let reports = standstills(&members[0]);
     let other = test.start(OTHER);
     let has_joined = || test.kv.get(process_key(&test, OTHER)).unwrap().is_some();
     until("the other process has joined", &test.kv, &members, has_joined);
     let _other_paused = pause(&other);
     let resume = pause(&members[1]);
-    let reports = standstills(&members[0]);
     until("the other process is named", &test.kv, &members[..1], || {
         end_lease(&test, STANDBY);
         standby(&test) == Some((OTHER, false))
@@ -115,4 +147,37 @@ fn region_continues_if_an_interrupted_standby_is_named_again() {
     assert!(spawned.recv_timeout(PATIENCE).expect("a response").is_ok());
     members.remove(0).kill();
     wait_until_each_exists_once(&test.kv, &members, (0..ENTITIES).chain([SPAWNED]));
+}
+
+/// Here, another process becomes the standby and ends. Meanwhile, the first standby stays connected and reads no keys.
+#[test]
+fn replaced_standby_that_is_named_again_gets_a_new_copy() {
+    let (test, mut members) = start_with_standby("replaced");
+    let keys_unread = stop_reading_keys(&test, &members[1]);
+    write_standby(&test, ENDED);
+    let is_named_again = || standby(&test) == Some((STANDBY, false));
+    until("the standby is named again", &test.kv, &members[..1], is_named_again);
+    let before = members[0].ticks()[&REGION.0];
+    drop(keys_unread);
+    until("the region continues", &test.kv, &members, || {
+        members[0].ticks()[&REGION.0] >= before + MIN_TICKS && standby(&test) == Some((STANDBY, true))
+    });
+    members.remove(0).kill();
+    wait_until_each_exists_once(&test.kv, &members, 0..ENTITIES);
+}
+
+/// Here, the region runs alone for a moment. Meanwhile, its standby reads no keys and stays connected.
+#[test]
+fn earlier_standby_of_a_lone_region_needs_a_new_copy() {
+    let (test, mut members) = start_with_standby("alone");
+    let keys_unread = stop_reading_keys(&test, &members[1]);
+    write_standby(&test, 0);
+    until("the standby is named again, and does not count", &test.kv, &members[..1], || {
+        let follower = members[0].space.call(|runner| runner.follower_of(REGION)).unwrap();
+        standby(&test) == Some((STANDBY, false)) && follower.is_none()
+    });
+    drop(keys_unread);
+    until("the standby has a copy", &test.kv, &members, || standby(&test) == Some((STANDBY, true)));
+    members.remove(0).kill();
+    wait_until_each_exists_once(&test.kv, &members, 0..ENTITIES);
 }
