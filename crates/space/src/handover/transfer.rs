@@ -10,8 +10,9 @@ use crate::layout::{Fields, SpaceDecodeError, put_bytes, put_u32, put_u64};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct RegionId(pub u32);
 
-/// The id of a handover. It consists of the fencing epoch of the region that gives the entities, and of a number. No id
-/// is used for two handovers, so that repeated messages are recognised.
+/// The id of a transfer, in which one region hands over entities to another. It consists of the fencing epoch of the
+/// source, which is the region that hands over the entities, and of a number. Each transfer has an id of its own, so
+/// that the regions recognise repeated messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct TransferId {
     /// The source's fencing epoch.
