@@ -165,7 +165,7 @@ def test_threads_publish_to_more_subjects_than_the_client_caches(client: dunlin.
     assert client.describe(topic).logs[0].last_seq == 4 * 300
 
 
-def test_flush_reports_a_refusal_of_a_publisher_that_left_the_cache(client: dunlin.Client, topic: str) -> None:
+def test_flush_reports_a_refused_record_of_an_evicted_publisher(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, reducer="book")
     client.create_topic(f"{topic}.many", pattern=f"{topic}.many.>")
     client.send(topic, b"no entry of a book")

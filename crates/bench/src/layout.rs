@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn case_with_a_layout_prints_one_line_per_point() {
+    fn table_with_a_layout_has_one_line_per_set_of_parameters() {
         let tables = tables(SPOT, &rows("throughput"));
         assert_eq!(tables.len(), 1);
         let text = tables[0].text(false);

@@ -422,7 +422,7 @@ fn subscribers_of_a_dead_node(count: usize) -> (Client, Vec<Subscriber>) {
 }
 
 #[test]
-fn patience_of_a_polling_caller_counts_heartbeats() {
+fn polling_fails_after_the_permitted_number_of_heartbeats() {
     let (_client, mut subscribers) = subscribers_of_a_dead_node(1);
     dunlin_wait::until("the poll fails", || {
         subscribers[0].try_next().map(|event| assert!(event.is_none())).is_err()
