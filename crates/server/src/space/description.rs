@@ -49,7 +49,7 @@ pub struct WorldDescription {
 #[non_exhaustive]
 pub enum WorldDescriptionError {
     /// There is no such world.
-    #[error("there is no world {name:?} here: {} (`dunlin space run` starts one)", list(.known))]
+    #[error("there is no world {name:?} at this node, which {}; `dunlin space run` starts a world", list(.known))]
     Unknown {
         /// The name that was requested.
         name: String,
@@ -70,7 +70,11 @@ pub enum WorldDescriptionError {
 }
 
 fn list(known: &[String]) -> String {
-    if known.is_empty() { "there is none".to_owned() } else { format!("there is {}", known.join(", ")) }
+    if known.is_empty() {
+        "has no worlds".to_owned()
+    } else {
+        format!("has these worlds: {}", known.join(", "))
+    }
 }
 
 impl WorldDescription {

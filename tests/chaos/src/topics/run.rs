@@ -135,7 +135,7 @@ impl Clients {
         let (before, deadline) = (self.acknowledged.load(Ordering::Relaxed), Instant::now() + PATIENCE);
         while self.acknowledged.load(Ordering::Relaxed) < before + PROGRESS {
             if Instant::now() > deadline {
-                bail!("no batch was acknowledged for {PATIENCE:?} during {when}");
+                bail!("fewer than {PROGRESS} batches were acknowledged within {PATIENCE:?} during {when}");
             }
             std::thread::sleep(POLL_INTERVAL);
         }

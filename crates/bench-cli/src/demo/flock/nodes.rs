@@ -191,7 +191,10 @@ impl Node {
             let _ = child.kill();
             let status = child.wait()?;
             let errors = std::fs::read_to_string(self.errors()).unwrap_or_default();
-            bail!("the node at {tcp} printed {:?} and ended: {status}\n{errors}", ready.trim());
+            bail!(
+                "the node at {tcp} printed {:?} instead of READY, and ended: {status}\n{errors}",
+                ready.trim()
+            );
         }
         Ok(child)
     }
