@@ -46,7 +46,8 @@ impl Authority {
         })
     }
 
-    fn sign_with(&self, name: &str, change: impl FnOnce(&mut CertificateParams)) -> SignedCertificate {
+    /// Signs a certificate for this name after `change` has changed it.
+    pub fn sign_with(&self, name: &str, change: impl FnOnce(&mut CertificateParams)) -> SignedCertificate {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
         change(&mut params);

@@ -8,6 +8,7 @@ use dunlin_client::tls::TlsOptions;
 use dunlin_client::{Client, ClientOptions};
 use dunlin_server::Protocol;
 use dunlin_wait::{Deadline, PATIENCE, until};
+use rcgen::{DnType, SanType};
 
 use super::authority::Authority;
 use super::{at, connect, patient_options, refusal_text, serve_tls, serve_tls_with};
@@ -303,6 +304,36 @@ fn users_file_maps_a_certificate_to_a_user() {
     authority.write("users.toml", &users.replace("worker-7", "worker-8"));
     server.reload_users().unwrap();
     until("its certificate is no longer the user's", || client.publisher("jobs").is_err());
+}
+
+#[test]
+fn certificate_that_imitates_another_subject_is_refused() {
+    let authority = Authority::new();
+    let file = authority.path("users.toml");
+    let subject = "CN=ana, O=Ex";
+    authority
+        .write("users.toml", &format!("[users.ana]\ncertificates = ['{subject}']\npublish = ['jobs']\n"));
+    let (_node, server) = serve_tls_with(&authority, true, |config| config.users_file = Some(file));
+    let ana = authority.sign_with("ana", |params| {
+        params.distinguished_name.push(DnType::OrganizationName, "Ex");
+    });
+    let client = connect(&server, authority.with_certificate(&ana)).unwrap();
+    client.publisher("jobs").unwrap().publish("by the subject").unwrap();
+    let imitations = [
+        authority.sign_with("mallory", |params| {
+            params.distinguished_name.push(DnType::CommonName, "ana, O=Ex");
+        }),
+        authority.sign_with("mallory", |params| {
+            params.subject_alt_names.push(SanType::URI(subject.try_into().unwrap()));
+        }),
+        authority.sign_with("mallory", |params| {
+            params.subject_alt_names.push(SanType::Rfc822Name(subject.try_into().unwrap()));
+        }),
+    ];
+    for imitation in imitations {
+        let error = refusal_text(connect(&server, authority.with_certificate(&imitation)));
+        assert!(error.contains("the certificate belongs to no user"), "{error}");
+    }
 }
 
 #[test]
