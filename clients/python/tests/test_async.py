@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import dunlin
 import pytest
 from conftest import PATIENCE
-from dunlin import errors
+from dunlin import errors, kv
 from test_live import level
 
 
@@ -242,3 +242,52 @@ def test_cancelled_calls_free_their_threads(url: str, topic: str) -> None:
             assert await asyncio.wait_for(client.kv.get("nothing"), PATIENCE) is None
 
     asyncio.run(cancelled())
+
+
+def test_cancelled_leave_releases_locks_and_leases(url: str, topic: str) -> None:
+    async def program() -> None:
+        async with dunlin.aio.connect(url) as client, dunlin.aio.connect(url) as other:
+
+            def cancel_soon() -> None:
+                task = asyncio.current_task()
+                assert task is not None
+                asyncio.get_running_loop().call_soon(task.cancel)
+
+            async def hold_lock() -> None:
+                async with client.kv.lock(topic, ttl=10 * PATIENCE):
+                    cancel_soon()
+
+            async def hold_lease() -> None:
+                async with client.kv.lease(10 * PATIENCE) as lease:
+                    await client.kv.put(f"{topic}/held", b"", lease=lease)
+                    cancel_soon()
+
+            async with other.kv.watch(f"{topic}/") as changes:
+                for _ in range(20):
+                    # A kept task keeps its lock and its lease, so that the garbage collector cannot release them.
+                    tasks = [asyncio.create_task(hold_lock()), asyncio.create_task(hold_lease())]
+                    await asyncio.wait(tasks)
+                    assert all(task.cancelled() for task in tasks)
+                    async with other.kv.lock(topic):
+                        pass
+                    written, deleted = await anext(changes), await anext(changes)
+                    assert isinstance(written.events[0], kv.PutEvent)
+                    assert isinstance(deleted.events[0], kv.DeleteEvent)
+
+    run(program())
+
+
+def test_cancelled_leave_closes_publishers_and_clients(url: str, topic: str) -> None:
+    async def program() -> None:
+        client = await dunlin.aio.connect(url)
+        publisher = await client.publisher(topic)
+        for handle in (publisher, client):
+            closing = asyncio.create_task(handle.close())
+            asyncio.get_running_loop().call_soon(closing.cancel)
+            await asyncio.wait([closing])
+            assert closing.cancelled()
+            with pytest.raises(errors.HandleClosedError):
+                await publisher.publish(b"late")
+        assert client.sync.closed
+
+    run(program())

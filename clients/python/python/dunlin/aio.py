@@ -47,22 +47,43 @@ class _Caller:
 
     async def __call__(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         abandonable = CancellableCall()
-        run: Callable[[], T] = partial(abandonable.run, partial(call, *args, **options))
         try:
-            if self._has_ended:
-                # The pool has ended with the client. The call raises HandleClosedError, or closes an object again.
-                return await self.apart(run)
-            return await asyncio.get_running_loop().run_in_executor(self._threads, run)
+            return await self._start(partial(abandonable.run, partial(call, *args, **options)))
         except asyncio.CancelledError:
             abandonable.abandon()
             raise
 
-    async def apart(self, call: Callable[[], T]) -> T:
+    async def leave(self, release: Callable[..., object], *args: Any) -> None:
+        """Runs a call that releases or closes something. If the task is cancelled, the call runs nevertheless, but
+        waits for the node for about 100 ms at most. Then the cancellation continues.
+        """
+        abandonable = CancellableCall()
+        released = self._start(partial(abandonable.run, partial(release, *args)))
+        cancelled: asyncio.CancelledError | None = None
+        while not released.done():
+            try:
+                # Unlike `await released`, this does not cancel the call together with the task.
+                await asyncio.wait([released])
+            except asyncio.CancelledError as error:
+                abandonable.abandon()
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled from released.exception()
+        released.result()
+
+    def _start(self, run: Callable[[], T]) -> asyncio.Future[T]:
+        if self._has_ended:
+            # The pool has ended with the client. The call raises HandleClosedError, or closes an object again.
+            return self.apart(run)
+        return asyncio.get_running_loop().run_in_executor(self._threads, run)
+
+    def apart(self, call: Callable[[], T]) -> asyncio.Future[T]:
         """Runs a call on a separate thread outside of the pool, because the call may wait for calls in the pool."""
         thread = ThreadPoolExecutor(1, thread_name_prefix="dunlin-wait")
         try:
-            return await asyncio.get_running_loop().run_in_executor(thread, call)
+            return asyncio.get_running_loop().run_in_executor(thread, call)
         finally:
+            # The thread ends after the call.
             thread.shutdown(wait=False)
 
     def end(self) -> None:
@@ -115,7 +136,7 @@ class _OpenCall(_Enterable[S]):
 
     async def _leave(self, *error: Any) -> None:
         if self._begun is not None:
-            await self._caller(self._begun.__exit__, *error)
+            await self._caller.leave(self._begun.__exit__, *error)
 
 
 class SubscribeCall(_OpenCall[Subscription]):
@@ -167,12 +188,12 @@ class LockCall(_Enterable["LockCall"]):
             await self._caller.apart(lock.acquire)
         except asyncio.CancelledError:
             # Ends the wait of the thread that acquires the lock.
-            await asyncio.shield(self._caller(lock._abandon))
+            await self._caller.leave(lock._abandon)
             raise
         return self
 
     async def _leave(self, *error: Any) -> None:
-        await self._caller(self._lock.__exit__, *error)
+        await self._caller.leave(self._lock.__exit__, *error)
 
     @property
     def token(self) -> int:
@@ -319,7 +340,7 @@ class AsyncPublisher:
         return await self._caller(self._publisher.flush)
 
     async def close(self) -> None:
-        await self._caller(self._publisher.close)
+        await self._caller.leave(self._publisher.close)
 
     async def __aenter__(self) -> AsyncPublisher:
         return self
@@ -391,7 +412,7 @@ class AsyncClient:
         """Waits until the node has answered all sent records, and closes the connection. Does nothing if it is closed.
         """
         try:
-            await self._caller(self._client.close)
+            await self._caller.leave(self._client.close)
         finally:
             self._caller.end()
 
