@@ -155,8 +155,13 @@ fn id_check_ignores_the_response_of_a_former_region_owner() {
     dunlin_wait::until("the spawning process knows all owners", || {
         spawner.call(|runner| runner.remote_regions()).unwrap() == [(REGIONS[1], 2, 2), (REGIONS[2], 1, 1)]
     });
-    let (unblock, blocked) = channel::<()>();
-    owner.submit(move |_| _ = blocked.recv()).unwrap();
+    let ((unblock, blocked), (blocks, blocking)) = (channel::<()>(), channel());
+    let block = move |_: &mut dunlin_server::space::WorldRunner<3, RandomWalk>| {
+        blocks.send(()).unwrap();
+        let _ = blocked.recv();
+    };
+    owner.submit(block).unwrap();
+    blocking.recv_timeout(PATIENCE).expect("the owner is blocked");
     let (sender, spawned) = channel();
     let order = move |runner: &mut dunlin_server::space::WorldRunner<3, RandomWalk>| {
         let entity = Entity::at(TWICE, position_in(runner.host(), REGIONS[0]));
