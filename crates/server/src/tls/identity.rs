@@ -182,7 +182,8 @@ mod tests {
     #[test]
     fn alternative_names_that_look_like_other_names_are_left_out() {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
-        let names: [(fn(Ia5String) -> SanType, &str); 12] = [
+        type NewName = fn(Ia5String) -> SanType;
+        let names: [(NewName, &str); 12] = [
             (SanType::URI, "CN=ana, O=Ex"),
             (SanType::Rfc822Name, "CN=ana, O=Ex"),
             (SanType::DnsName, "CN=ana, O=Ex"),
