@@ -189,10 +189,14 @@ impl SubscriberInbox {
     }
 
     /// Adds the position at which the subscription begins in a log. Leaves out logs that the node announces after it has
-    /// accepted the subscription: their number has no limit, and many programs never take the positions.
-    pub(crate) fn add_start_position(&self, log: &Arc<LogName>, at: Position) {
+    /// accepted the subscription: their number has no limit, and many programs never take the positions. A log of which
+    /// a group's member becomes a member `again` has a new position.
+    pub(crate) fn add_start_position(&self, log: &Arc<LogName>, at: Position, again: bool) {
         let mut state = self.lock();
-        if !state.is_subscribed {
+        if again {
+            state.start_positions.retain(|(known, _)| known != log);
+        }
+        if again || !state.is_subscribed {
             state.start_positions.push((Arc::clone(log), at));
         }
     }

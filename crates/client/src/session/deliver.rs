@@ -115,16 +115,18 @@ impl ClientSession {
                 partition: log.partition,
             })
         };
-        let (name, at) = match subscription.logs.remove(&key) {
+        let known = subscription.logs.remove(&key);
+        let joins_again = in_group && known.is_some();
+        let (name, at) = match known {
             // A membership ends with its connection. The new membership gets a `LogName` of its own, so that
             // `encode_credit` can tell its records from those of the earlier membership.
-            Some((_, at)) if in_group => (new_name(), at),
+            Some((_, at)) if joins_again => (new_name(), at),
             Some(known) => known,
             None => (new_name(), None),
         };
         let at = at.unwrap_or(after);
         if subscription.request.reports_start {
-            subscription.inbox.add_start_position(&name, at);
+            subscription.inbox.add_start_position(&name, at, joins_again);
         }
         let on_gap = subscription.request.follow.is_some_and(|follow| follow.on_gap || follow.conflate);
         let inbox = Arc::clone(&subscription.inbox);
