@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::process::{self, cargo};
 use crate::test::nextest::{self, TestSelection};
-use crate::tools::{DENY, SHEAR};
+use crate::tools::{DENY, SHEAR, TYPOS};
 use crate::{changed, tidy, workspace};
 
 /// Options of the checks.
@@ -18,13 +18,15 @@ pub struct Options {
     since: Option<String>,
 }
 
-/// Checks tidiness, format, dependencies and lints. Then runs the unit tests of changed crates, and of the crates that
+/// Checks tidiness, spelling, format, dependencies, lints and the documentation. Then runs the unit tests of changed crates, and of the crates that
 /// depend on them.
 pub fn run(options: &Options) -> Result<()> {
     tidy::run()?;
+    spelling()?;
     format()?;
     dependencies()?;
     lints()?;
+    rustdoc()?;
     unit_tests(options.since.as_deref())
 }
 
@@ -39,6 +41,13 @@ fn unit_tests(since: Option<&str>) -> Result<()> {
     nextest::run(&TestSelection { profile: "default", filter: Some(filter), ..TestSelection::default() })
 }
 
+/// Checks the spelling of all text in the repository. `.config/typos.toml` lists the exceptions.
+pub fn spelling() -> Result<()> {
+    let mut typos = Command::new(TYPOS.path()?);
+    typos.args(["--config", ".config/typos.toml", "--format", "brief"]);
+    process::run(typos.current_dir(workspace::root()))
+}
+
 pub fn format() -> Result<()> {
     process::run(&mut cargo(&["fmt", "--all", "--check"]))
 }
@@ -46,6 +55,12 @@ pub fn format() -> Result<()> {
 /// Checks that the compiler and clippy have no warnings, including for tests and examples.
 pub fn lints() -> Result<()> {
     process::run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+}
+
+/// Checks that `cargo doc` has no warnings, such as a public item without documentation or a broken link.
+pub fn rustdoc() -> Result<()> {
+    let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--quiet"]);
+    process::run(doc.env("RUSTDOCFLAGS", "-D warnings"))
 }
 
 /// Checks that every dependency is used, and that deny.toml allows the licence and the source of each dependency.

@@ -55,9 +55,11 @@ pub struct Step {
 /// The steps of CI. Each kind of test runs at least once in them.
 const DEFAULT: &[Step] = &[
     Step { name: "tidy", run: tidy::run },
+    Step { name: "spelling", run: check::spelling },
     Step { name: "format", run: check::format },
     Step { name: "dependencies", run: check::dependencies },
     Step { name: "clippy", run: check::lints },
+    Step { name: "rustdoc", run: check::rustdoc },
     Step { name: "build", run: build },
     Step { name: "tests", run: tests },
     Step { name: "doc-tests", run: doc_tests },

