@@ -17,6 +17,7 @@ mod lock;
 mod open_files;
 #[cfg(feature = "otel-test")]
 mod otel;
+mod page_commands;
 mod pages;
 mod publish_subscribe;
 mod request_reply;

@@ -164,21 +164,32 @@ fn check_block(page: &str, block: &[Typed]) {
     }
 }
 
-#[test]
-fn commands_in_the_docs_run_as_shown() {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut pages = vec!["README.md".to_owned()];
+/// Returns the root directory of the repository.
+pub fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Returns the paths of all pages for users, relative to [`root`].
+pub fn pages() -> Vec<String> {
+    let mut pages = ["README.md", "clients/python/README.md", "deploy/README.md", "web/client/README.md"]
+        .map(str::to_owned)
+        .to_vec();
     for folder in ["docs", "docs/coming-from", "docs/how-to"] {
-        for entry in fs::read_dir(root.join(folder)).unwrap() {
+        for entry in fs::read_dir(root().join(folder)).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
             pages.extend(name.ends_with(".md").then(|| format!("{folder}/{name}")));
         }
     }
+    pages
+}
+
+#[test]
+fn commands_in_the_docs_run_as_shown() {
     let page_blocks = |page: &String| {
-        let blocks = blocks(&fs::read_to_string(root.join(page)).unwrap());
+        let blocks = blocks(&fs::read_to_string(root().join(page)).unwrap());
         blocks.into_iter().map(|block| (page.clone(), block)).collect::<Vec<_>>()
     };
-    let all: Vec<_> = pages.iter().flat_map(page_blocks).collect();
+    let all: Vec<_> = pages().iter().flat_map(page_blocks).collect();
     assert!(all.len() > 4, "the pages have blocks to run: {}", all.len());
     // Several blocks run at the same time, because a command may take several seconds. Each block has its own node.
     let next = Mutex::new(all.iter());
