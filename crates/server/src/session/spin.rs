@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn session_registers_for_readiness_after_polling_ends() {
+    fn socket_polling_ends_after_failures_and_restarts_on_success() {
         let mut spin = Spin::new(true);
         while spin.is_on() {
             assert!(spin.record_failure(), "{} failures", spin.failures);
