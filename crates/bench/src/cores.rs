@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dropping_a_cpu_pin_restores_the_threads_cpu_affinity() {
+    fn dropping_a_cpu_pin_restores_the_affinity_of_the_thread() {
         let previous = sched_getaffinity(None).unwrap().count();
         let pinned = CpuPin::to_nth(0).unwrap();
         assert_eq!(sched_getaffinity(None).unwrap().count(), 1);

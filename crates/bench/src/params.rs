@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn parameter_pattern_matches_only_the_whole_text_of_a_number() {
+    fn parameter_pattern_matches_only_equal_values() {
         let params = Params::new().with("bytes", 64u64).with("transport", "tcp");
         assert!(params.contains_all(&[("bytes", "64"), ("transport", "tcp")]));
         assert!(!params.contains_all(&[("bytes", "640")]));

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn repeated_departure_of_a_client_is_counted_and_listed_first() {
+    fn client_that_disconnects_again_is_listed_first_with_a_count() {
         let departures = Departures::new(10);
         departures.note(departure("slow", 1));
         departures.note(departure("other", 2));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn list_of_departures_is_limited_in_entries_and_text_length() {
+    fn list_of_recent_disconnects_is_limited_in_entries_and_text() {
         let departures = Departures::new(3);
         (0..10).for_each(|n| departures.note(departure(&format!("{n}é{}", "é".repeat(500)), n)));
         let newest = departures.newest(10);

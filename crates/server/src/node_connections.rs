@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn new_connection_of_a_node_replaces_only_that_nodes_old_one() {
+    fn new_connection_replaces_only_the_old_one_of_the_same_node() {
         let nodes = NodeConnections::default();
         let (first, other) = (nodes.register("$node-1", 1), nodes.register("$node-2", 2));
         assert!([&first, &other].iter().all(|one| one.append(|| ()).is_some()));

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn total_memory_growth_is_unknown_unless_it_is_positive() {
+    fn memory_growth_of_zero_or_less_is_reported_as_unknown() {
         let of = |bytes: [u64; 2]| {
             bytes.map(|resident_bytes| WorldReport { resident_bytes, ..WorldReport::default() })
         };

@@ -40,7 +40,7 @@ fn every_use_case_is_measured_through_every_listener() {
 }
 
 #[test]
-fn raw_nats_clients_are_measured_with_streams_and_fan_out() {
+fn nats_listener_case_measures_message_and_delivery_rates() {
     // The case has message rates for each size and mode, and delivery rates for two numbers of subscribers.
     let rows = rows("nats_listener");
     assert_eq!((count(&rows, "nats", "msgs_per_s"), count(&rows, "nats", "deliveries_per_s")), (7, 2));

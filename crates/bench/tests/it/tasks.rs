@@ -24,7 +24,7 @@ fn each_empty_task_runs_exactly_once_in_a_three_node_cluster() {
 }
 
 #[test]
-fn rows_of_sharded_task_cases_have_shard_and_tenant_counts() {
+fn task_benchmark_rows_contain_shard_and_tenant_counts() {
     let rows = rows(&["--case=noop", "--case=scaling", "--nodes=1", "--shards=2"]);
     for case in ["noop", "scaling"] {
         assert!(has(&rows, case, "ops_per_s"), "{case}: {rows:?}");

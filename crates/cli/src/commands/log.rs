@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn log_dump_ends_at_the_position_of_the_logs_last_record() {
+    fn log_dump_ends_at_the_last_record_of_each_log() {
         let mut ends = ends([(2, 9), (2, 5)]);
         let gap = Gap { log: log(0), epoch: 2, first: 4, last: 9 };
         ends.advance(&Event::Notice(Notice::Gap(gap)));

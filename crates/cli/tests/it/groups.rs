@@ -42,7 +42,7 @@ fn each_record_goes_to_one_member_of_the_group() {
 }
 
 #[test]
-fn error_for_a_subject_in_place_of_a_topic_names_the_topic() {
+fn error_for_a_subject_used_as_a_topic_names_the_right_topic() {
     let node = Node::start();
     node.run(&["topics", "create", "orders", "--pattern", "orders.>"]).done();
     for subjects in ["orders.>", "orders.q"] {
@@ -152,7 +152,7 @@ fn ctrl_c_ends_a_sleeping_member_without_counting_an_attempt() {
 }
 
 #[test]
-fn joining_by_wildcard_or_with_another_group_kind_is_refused() {
+fn group_join_by_wildcard_or_with_another_kind_is_refused() {
     let node = Node::start();
     let refused = node.run(&["sub", "jobs.*", "--group", "crew"]);
     assert_eq!(refused.code, Some(1));
@@ -190,7 +190,7 @@ fn records_published_before_any_member_joined_are_delivered() {
 }
 
 #[test]
-fn sub_names_the_dead_letter_topic_after_the_last_attempt() {
+fn dunlin_sub_reports_the_dead_letter_topic_after_last_attempt() {
     let node = Node::start();
     node.run(&["pub", "jobs", "one"]).done();
     let work = ["sub", "jobs", "--group", "crew", "--work", "--attempts", "1", "--count", "1", "--", "false"];

@@ -75,7 +75,7 @@ fn json_log_format_prints_an_object_for_each_line() {
 }
 
 #[test]
-fn autoscaler_reports_its_forecast_or_the_history_it_needs() {
+fn autoscaler_reports_how_much_history_its_forecast_needs() {
     let worker = format!("'{}' task worker --kind work -- true", env!("CARGO_BIN_EXE_dunlin"));
     let forecast = |more: &[&str]| {
         let node =

@@ -63,7 +63,7 @@ fn dunlin_lock_ends_background_processes_of_its_command() {
 }
 
 #[test]
-fn lock_command_ends_with_its_lease_while_the_node_is_frozen() {
+fn lock_command_is_ended_at_lease_expiry_if_the_node_is_frozen() {
     let node = Node::start();
     let (mut first, pid) = hold(&node, "frozen", "2s", "trap '' TERM; echo $$; while :; do sleep 1; done");
     signal("STOP", node.pid());
@@ -74,7 +74,7 @@ fn lock_command_ends_with_its_lease_while_the_node_is_frozen() {
 }
 
 #[test]
-fn lock_command_ends_with_its_lease_while_its_parent_is_frozen() {
+fn lock_command_is_ended_at_lease_expiry_if_parent_is_frozen() {
     let node = Node::start();
     let (first, pid) = hold(&node, "stopped", "1s", "echo $$; exec sleep 600");
     signal("STOP", first.id());

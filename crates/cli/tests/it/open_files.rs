@@ -76,7 +76,7 @@ fn node_raises_its_soft_limit_of_open_files() {
 }
 
 #[test]
-fn topics_leave_file_descriptors_for_connections() {
+fn topic_creation_is_refused_before_file_descriptors_run_out() {
     let node = LimitedNode::start(256);
     let client = node.connect().unwrap();
     let durable = TopicConfig { durable: Some(DurableOptions::default()), ..TopicConfig::default() };

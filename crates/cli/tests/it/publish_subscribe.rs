@@ -100,7 +100,7 @@ fn sub_with_on_gap_fail_reports_the_gap_and_exits_with_1() {
 }
 
 #[test]
-fn outdated_expect_seq_is_refused() {
+fn publish_with_an_outdated_expected_sequence_is_refused() {
     let node = Node::start();
     node.run(&["pub", "config", "v1", "--expect-seq", "0"]).done();
     let outcome = node.run(&["pub", "config", "v2", "--expect-seq", "0"]);
@@ -199,7 +199,7 @@ fn ctrl_c_ends_a_waiting_pub_with_its_summary() {
 }
 
 #[test]
-fn pub_counts_unacknowledged_records_if_ended_in_an_outage() {
+fn pub_interrupted_in_an_outage_counts_unacknowledged_records() {
     let node = Node::start();
     let mut publish = node.command(&["pub", "ticks"]);
     let mut publish =

@@ -71,7 +71,7 @@ fn reply_command_reports_the_deletion_of_its_topic() {
 }
 
 #[test]
-fn unanswered_request_exits_with_1_and_names_the_reason() {
+fn dunlin_req_without_a_reply_exits_with_1_and_a_reason() {
     let node = Node::start();
     let outcome = node.run(&["req", "nobody", "hello", "--timeout", "50ms"]);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use crate::dunlin::{Node, Outcome, dunlin, run, signal};
 
 #[test]
-fn ready_line_names_bound_addresses_and_sigterm_ends_the_node() {
+fn ready_line_shows_the_addresses_and_sigterm_stops_the_node() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("dunlin.sock");
     let socket_text = socket.to_str().unwrap();
@@ -76,7 +76,7 @@ fn error_for_a_nats_or_http_listener_names_the_protocol() {
 }
 
 #[test]
-fn feed_serve_error_for_a_port_in_use_suggests_url_and_listen() {
+fn feed_serve_error_for_a_port_in_use_suggests_two_options() {
     let node = Node::start();
     let address = node.url.strip_prefix("dunlin://").unwrap().to_owned();
     let outcome = run(&["feed", "serve", "--config", "baseline_1x1_10k", "--listen", &address]);

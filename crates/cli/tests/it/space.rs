@@ -264,7 +264,7 @@ fn space_process_responds_after_its_topics_were_deleted() {
 
 /// The map's tick must not be lower than the newest tick that was known before the command started.
 #[test]
-fn space_watch_with_once_prints_no_map_older_than_its_request() {
+fn option_once_of_space_watch_prints_no_outdated_map() {
     let words = ["run", "two", "--processes", "1", "--flock", "4000", "--listen", "127.0.0.1:0"];
     let world = Process::start(&words);
     let url = world.wait_for_event("started")["url"].as_str().expect("the node's address").to_owned();
@@ -296,7 +296,7 @@ fn wait_for_ticks_in(world: &str, url: &str, region: &serde_json::Value) {
 /// In a world with one process, all entities are visible. One entity's kind is changed, and a filter for this kind then
 /// shows only this entity.
 #[test]
-fn space_near_lists_entities_and_space_command_changes_them() {
+fn space_near_shows_changes_made_with_space_command() {
     let words =
         ["run", "one", "--processes", "1", "--flock", "300", "--edge", "100", "--listen", "127.0.0.1:0"];
     let world = Process::start(&words);

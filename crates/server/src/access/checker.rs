@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn full_login_queue_drops_a_check_of_the_busiest_address() {
+    fn full_login_queue_drops_a_login_from_the_busiest_address() {
         let mut queue = FairQueue::default();
         for job in 0..4 {
             assert_eq!(queue.add(address(1), job, 4), None);

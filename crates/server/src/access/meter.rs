@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn large_request_passes_the_rate_limit_and_delays_later_ones() {
+    fn meter_admits_a_large_request_and_delays_later_requests() {
         let mut meter = RateMeter::new(100, 0);
         assert_eq!(pass(&mut meter, 300, 0), Ok(()));
         assert_eq!(pass(&mut meter, 1, SECOND), Err(Duration::from_millis(1_010)));

@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn only_submitted_tasks_count_towards_the_publish_rate() {
+    fn among_task_commands_only_submit_uses_the_publish_rate() {
         let tasks = vec![NewTask::new(b"k", b""); 3];
         assert_eq!(TaskCommand::Submit { tenant: b"t", tasks }.published_records(), 3);
         let redrive = TaskCommand::Redrive { tenant: b"t", count: 9 };

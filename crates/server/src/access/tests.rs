@@ -64,7 +64,7 @@ fn users_file(digest: &str, permissions: &str) -> String {
 const NO_USERS: &str = "# nobody\n";
 
 #[test]
-fn login_checked_before_a_credential_change_is_refused() {
+fn login_is_refused_if_credentials_change_after_its_check() {
     let fixture = AccessFixture::new("publish = [\">\"]");
     let pending = fixture.pending();
     fixture.rewrite(&users_file(&new_token().unwrap().1, "publish = [\">\"]"));
@@ -127,7 +127,7 @@ const ONE_TOPIC: &str = "\
     [tenants.acme]\nsubjects = [\"acme.>\"]\nlimits = { topics = 1 }";
 
 #[test]
-fn topics_being_created_count_towards_the_tenants_limit() {
+fn topic_limit_of_a_tenant_includes_topics_being_created() {
     let fixture = AccessFixture::new(ONE_TOPIC);
     let login = fixture.log_in();
     let account = login.account();
@@ -166,7 +166,7 @@ fn topic_in_use_at_another_node_does_not_expire() {
 }
 
 #[test]
-fn recreated_topic_counts_towards_the_limit_during_creation() {
+fn topic_being_recreated_counts_towards_the_topic_limit() {
     let fixture = AccessFixture::new(ONE_TOPIC);
     let login = fixture.log_in();
     let account = login.account();
@@ -191,7 +191,7 @@ fn publish_rate_is_measured_by_the_monotonic_clock() {
 }
 
 #[test]
-fn failed_creation_does_not_end_another_requests_reservation() {
+fn failed_topic_creation_keeps_reservations_of_other_requests() {
     let fixture = AccessFixture::new(ONE_TOPIC);
     let login = fixture.log_in();
     let account = login.account();
@@ -236,7 +236,7 @@ fn stream_ends_only_when_its_read_permissions_shrink() {
 }
 
 #[test]
-fn query_permission_is_checked_when_the_query_is_answered() {
+fn queued_query_is_refused_after_its_permission_ends() {
     let fixture = AccessFixture::new("keys = [\"*\"]");
     let node = fixture.log_in().node(&fixture.node);
     let control = Arc::clone(fixture.node.control().unwrap());

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn copied_data_directory_is_not_admitted_to_the_cluster() {
+    fn cluster_refuses_a_node_with_a_copied_data_directory() {
         let known = incarnation(5, "e");
         let check = |now: Incarnation, before: Option<Incarnation>| {
             check_incarnation(3, (Some(&now), before.as_ref()), &known).is_ok()

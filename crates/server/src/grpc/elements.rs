@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn computed_size_of_a_decoded_message_includes_the_task_vector() {
+    fn memory_estimate_of_a_decoded_request_includes_its_task_list() {
         let message = [0x12_u8, 0].repeat(1_000);
         let mut counter = ElementCounter::new(&SUBMIT_TASKS, message.len(), 1_000);
         counter.read(&message).unwrap();

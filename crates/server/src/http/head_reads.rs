@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn request_head_over_the_pre_login_memory_ends_the_connection() {
+    async fn connection_ends_if_a_request_head_exceeds_pre_login_memory() {
         let share = MemoryBudget::node(1 << 20, 0).child(20 * KIB as u64);
         let sent = vec![b'x'; 40 * KIB];
         let mut stream = HeadReads::new(&sent[..], HeadCharge::new(&share, 64 * KIB));

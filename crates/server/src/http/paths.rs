@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn http_path_maps_to_its_route_and_unknown_paths_to_none() {
+    fn http_path_maps_to_its_route_or_to_none_if_it_is_unknown() {
         for route in ALL {
             let path = route.replace("{name}", "orders.eu").replace("{*name}", "a/b");
             assert_eq!(route_of(&path), Some(route));

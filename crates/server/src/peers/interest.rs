@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn subscriber_interest_of_a_node_is_read_back_as_written() {
+    fn response_to_an_interest_query_decodes_as_it_was_encoded() {
         let inbox = Some(("_INBOX.of-1-2".to_owned(), "acme.reply.*".to_owned()));
         let inbox_user = Some("ana".to_owned());
         for interest in [Interest::default(), Interest { is_subscribed: true, inbox, inbox_user }] {

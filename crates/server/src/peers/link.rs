@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_abandoned_while_opening_is_opened_again() {
+    fn node_link_reconnects_after_a_disconnect_while_connecting() {
         let (_server, url) = server();
         let (sender, lookups) = mpsc::channel();
         let started = Arc::new(OnceLock::<Arc<NodeLink>>::new());
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn removed_node_is_looked_up_only_if_a_connection_is_requested() {
+    fn address_of_a_removed_node_is_read_once_per_connect_request() {
         let (_server, url) = server();
         let (sender, lookups) = mpsc::channel();
         let is_member = Arc::new(AtomicBool::new(false));

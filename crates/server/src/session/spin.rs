@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn session_registers_for_readiness_after_polling_ends() {
+    fn session_tries_once_more_to_read_after_polling_ends() {
         let mut spin = Spin::new(true);
         while spin.is_on() {
             assert!(spin.record_failure(), "{} failures", spin.failures);

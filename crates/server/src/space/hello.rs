@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn hello_with_another_world_or_a_local_region_is_refused() {
+    fn hello_that_names_another_world_or_a_local_region_is_refused() {
         let other = |change: fn(&mut RunnerHello)| {
             let mut other = RunnerHello { process: 4, regions: vec![(RegionId(9), 1)], ..hello() };
             change(&mut other);

@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn released_state_remains_while_a_newer_copy_is_made() {
+    fn released_region_state_remains_while_a_newer_copy_is_made() {
         let mut standby_tracker = StandbyTracker::new(setup());
         assert!(standby_tracker.begin_copy(R, OWNER, &encoded_region(OLD), 4));
         let state = standby_tracker.take_copy(R).unwrap();

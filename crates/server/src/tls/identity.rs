@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn subject_shows_joined_attributes_and_values_without_text() {
+    fn certificate_subject_shows_joined_and_binary_attributes() {
         let attribute = |oid, tag, data: &'static [u8]| {
             AttributeTypeAndValue::new(oid, Any::from_tag_and_data(tag, data))
         };
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn alternative_names_that_look_like_other_names_are_left_out() {
+    fn ambiguous_alternative_names_of_a_certificate_are_ignored() {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         type NewName = fn(Ia5String) -> SanType;
         let names: [(NewName, &str); 12] = [

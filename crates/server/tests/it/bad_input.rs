@@ -47,7 +47,7 @@ fn client_that_sends_no_preamble_gets_a_protocol_error() {
 }
 
 #[test]
-fn newer_protocol_version_is_refused_with_the_nodes_version() {
+fn node_refuses_a_newer_protocol_and_states_its_own_version() {
     let (_node, server) = serve();
     let mut peer = Peer::silent(&server);
     peer.stream.write_all(&Preamble { version_min: 200, version_max: 201 }.to_bytes()).unwrap();
@@ -313,7 +313,7 @@ fn existing_file_is_not_replaced_by_a_unix_socket() {
 }
 
 #[test]
-fn publish_message_before_hello_is_refused_by_its_header_alone() {
+fn publish_without_hello_is_refused_when_its_header_arrives() {
     let (node, server) = serve();
     let idle = node.budget().used();
     let mut peer = Peer::silent(&server);

@@ -52,7 +52,7 @@ fn connections_without_certificates_do_not_lock_out_nodes() {
 
 /// `dunlin cluster add` prints the address for other nodes. The node may have started since the command began.
 #[test]
-fn cluster_client_uses_the_address_of_the_latest_node_start() {
+fn cluster_client_returns_the_address_of_the_running_node() {
     let dir = tempfile::tempdir().unwrap();
     init(dir.path(), "127.0.0.1:0").unwrap();
     let client = ClusterClient::open(dir.path()).unwrap();
@@ -63,7 +63,7 @@ fn cluster_client_uses_the_address_of_the_latest_node_start() {
 
 /// Only the group of the tasks loses its majority; the keys keep theirs.
 #[test]
-fn leader_of_tasks_without_a_majority_is_not_ready() {
+fn leader_is_not_ready_if_its_task_group_has_no_majority() {
     let dirs: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
     init(dirs[0].path(), "127.0.0.1:0").unwrap();
     let mut nodes = vec![start_with(dirs[0].path(), None, ClusterLimits::default())];

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zero_size_or_an_empty_market_image_removes_levels() {
+    fn zero_size_or_an_empty_market_snapshot_removes_price_levels() {
         let mut oracle = ExpectedBooks::of(RecordingFormat::Betfair);
         let lines = [
             r#"{"op":"mcm","pt":1,"mc":[{"id":"1.2","rc":[{"id":7,"atb":[[1.01,2.5],[1.02,3]]}]}]}"#,
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn later_rows_of_a_phantom_order_add_nothing_to_the_book() {
+    fn later_changes_of_a_removed_order_do_not_affect_the_book() {
         let mut oracle = ExpectedBooks::of(RecordingFormat::Bitstamp);
         let line = |oracle: &mut ExpectedBooks, row: &str| oracle.apply_line(row.as_bytes()).unwrap();
         line(&mut oracle, "9,1,2,100.5,0.5,created,bid");

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_valid_topic_pattern_of_a_recording_is_accepted() {
+    fn recording_with_an_invalid_topic_pattern_is_refused() {
         let read = |pattern: Option<&[u8]>| {
             let mut headers = vec![(STATE, &b"last"[..])];
             headers.extend(pattern.map(|pattern| (PATTERN, pattern)));

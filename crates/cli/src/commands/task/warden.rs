@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn warden_tracks_processes_and_ignores_a_truncated_message() {
+    fn running_processes_are_read_from_a_truncated_message_stream() {
         let message = |event: u8, pid: i32| [&[event][..], &pid.to_le_bytes()].concat();
         let messages = [
             message(STARTED, 7),

@@ -106,12 +106,12 @@ fn empty_users_file_has_no_users() {
 
 proptest! {
     #[test]
-    fn arbitrary_text_is_parsed_or_refused(text in "\\PC*") {
+    fn users_file_with_arbitrary_text_causes_no_panic(text in "\\PC*") {
         let _ = UserDirectory::parse(&text, "u.toml");
     }
 
     #[test]
-    fn randomly_edited_users_file_parses_or_its_error_has_a_line(
+    fn every_parse_error_of_a_users_file_has_a_line_and_a_reason(
         at in 0usize..600, with in "[\\[\\]=\"'.>*a0\n-]{0,3}", cut in 0usize..4,
     ) {
         let text = file();

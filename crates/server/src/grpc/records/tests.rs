@@ -113,7 +113,7 @@ fn with_head(message: &impl Message) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn hand_encoded_records_equal_prost_output(
+    fn record_encoder_and_crate_prost_produce_equal_bytes(
         mut records in proptest::collection::vec(published(), 1..80),
         tail in "[a-z]{0,20}",
         topic in "[a-z]{1,200}",

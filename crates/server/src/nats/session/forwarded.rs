@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusal_with_unknown_outcome_promises_no_safe_retry() {
+    fn nats_error_for_an_unknown_outcome_warns_of_a_duplicate() {
         let text = refusal_text(&PublishError::Unknown("the connection was lost".to_owned()));
         let expected =
             "the record may have been appended: the connection was lost; a retry may append it twice";

@@ -348,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn report_of_conflicting_settings_states_both_values() {
+    fn message_about_conflicting_settings_contains_both_values() {
         let own = ProcessSettings { processes: 2, standby: true, recipe: 1 };
         assert_eq!(own.difference(&own), None);
         let difference = |other: ProcessSettings| own.difference(&other).unwrap();
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn leaving_process_is_needed_until_two_others_have_each_region() {
+    fn leaving_process_stays_until_two_others_hold_each_region() {
         let record = || ProcessRecord {
             address: "127.0.0.1:1".parse().unwrap(),
             url: String::new(),
@@ -419,14 +419,14 @@ mod tests {
     }
 
     #[test]
-    fn standby_key_of_an_earlier_version_names_no_former_owner() {
+    fn standby_key_written_by_an_earlier_version_can_be_read() {
         let earlier = br#"{"process":2,"before":null,"epoch":7}"#;
         assert_eq!(serde_json::from_slice::<StandbyKey>(earlier).unwrap(), StandbyKey::complete(2, 7));
         assert_eq!(StandbyKey::complete(2, 7).bytes(), earlier);
     }
 
     #[test]
-    fn process_record_of_an_earlier_version_has_no_settings() {
+    fn process_entry_written_by_an_older_version_has_no_settings() {
         let earlier = br#"{"address":"127.0.0.1:1","url":"dunlin://127.0.0.1:2"}"#;
         let record = serde_json::from_slice::<ProcessRecord>(earlier).unwrap();
         assert_eq!((record.settings, record.leaving), (None, false));

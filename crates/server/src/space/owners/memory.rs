@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn released_state_is_recorded_until_a_newer_copy_is_valid() {
+    fn released_region_is_remembered_until_a_newer_copy_is_valid() {
         let (mut memory, released) = (BTreeMap::new(), BTreeMap::from([(R, EPOCH)]));
         let mut update = |snapshot: &WorldSnapshot, copies: BTreeMap<RegionId, u64>| {
             update_memory(&mut memory, snapshot, PROCESS, (&copies, &released), &BTreeMap::new());
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn region_copy_is_used_only_if_its_process_made_the_last_claim() {
+    fn process_uses_its_region_copy_only_if_it_made_the_last_claim() {
         let (takes_over, copy) = (RegionAction::TakeOver(R), Some(EPOCH));
         assert_eq!(remembered(None, &claimed_by(3), copy, takes_over), (None, vec![]), "of another process");
         assert_eq!(

@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn standby_key_names_former_owner_until_the_copy_is_complete() {
+    fn standby_key_stores_the_former_owner_until_the_copy_is_done() {
         let mut claimed = released(&[1, 2, 3], true);
         claimed.owners.insert(R, (2, EPOCH + 1));
         let copying = StandbyKey { process: 3, ..claimed.standbys[&R] };
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn leaving_process_takes_over_copied_regions_but_begins_none() {
+    fn leaving_process_takes_over_regions_but_starts_no_new_ones() {
         let leaving = |local: LocalState| LocalState { leaving: true, free_ms: [(R, 101)].into(), ..local };
         let free = |standby| snapshot(&[1, 2], None, Some(standby));
         assert_eq!(plan(&free((1, None)), &leaving(with_copy(1))), [RegionAction::TakeOver(R)]);
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn region_known_to_have_begun_is_not_populated_again() {
+    fn lost_region_begins_again_without_its_initial_entities() {
         let fresh = WorldSnapshot { began: [].into(), epochs: [].into(), ..snapshot(&[1, 2], None, None) };
         let known = |free_ms| LocalState { began: [R].into(), free_ms: [(R, free_ms)].into(), ..local(1) };
         assert_eq!(plan(&fresh, &known(0)), [], "a process with a copy may come back");
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn standby_waits_before_it_claims_an_invalid_owner_key() {
+    fn standby_waits_before_it_claims_a_region_with_an_invalid_key() {
         let mut invalid = snapshot(&[1, 2], None, Some((2, None)));
         invalid.invalid.insert(("region".to_owned(), R.0.into()), 9);
         assert_eq!(plan(&invalid, &with_copy(2)), []);

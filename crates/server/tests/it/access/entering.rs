@@ -36,7 +36,7 @@ const NKEY: &str = "UDI6ND5BHG7FC7FCVXTZ33VOQLKMBW535YD3ECYGOVVD7HPS7V6YLNRM";
 const NKEY_SEED: &[u8; 32] = b"dunlin's test seed of 32 bytes..";
 
 #[test]
-fn nkey_signature_is_valid_only_for_the_connections_nonce() {
+fn nkey_signature_is_valid_only_on_the_connection_of_its_nonce() {
     use base64::Engine as _;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
     let guarded = Guarded::new(&format!("[users.ana]\nnkeys = [\"{NKEY}\"]\nsubscribe = [\">\"]\n"));
@@ -62,7 +62,7 @@ fn nkey_signature_is_valid_only_for_the_connections_nonce() {
 }
 
 #[test]
-fn wrong_credentials_are_refused_in_each_protocols_own_form() {
+fn each_protocol_refuses_wrong_credentials_in_its_own_format() {
     let guarded = Guarded::new(USERS);
     for wrong in [
         Credentials::default(),

@@ -152,7 +152,7 @@ fn ratatoskr_client_over_its_rate_is_slowed_down() {
 }
 
 #[test]
-fn node_stats_need_the_survey_permission_for_all_tenants() {
+fn node_stats_need_the_permission_to_survey_all_tenants() {
     let guarded = Guarded::new(
         "[tenants.acme]\n[users.ana]\npassword = \"HASH\"\n\
          [users.eve]\ntenant = \"acme\"\npassword = \"HASH\"\nsurveys = true\n\

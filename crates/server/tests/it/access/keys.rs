@@ -106,7 +106,7 @@ fn tcp_user_reaches_only_its_permitted_keys() {
 }
 
 #[test]
-fn key_read_permission_allows_no_write_on_any_listener() {
+fn user_who_may_only_read_keys_cannot_write_on_any_listener() {
     let guarded = Guarded::new(&format!(
         "{USERS}[users.viewer]\npassword = \"HASH\"\nkeys_read = [\"a/*\", \"$lock/a/*\"]\nkeys_deny = [\"a/secret*\"]\n"
     ));
@@ -238,7 +238,7 @@ fn raw(client: &Client, options: SubscribeOptions, last: u64) -> Vec<String> {
 /// A group cannot leave out parts of a record. It must therefore refuse `$kv`, whose records contain changes of all
 /// keys. It must also refuse inboxes, because each inbox belongs to one session.
 #[test]
-fn group_on_an_inbox_or_on_partly_hidden_keys_is_refused() {
+fn user_cannot_join_a_group_on_an_inbox_or_on_hidden_keys() {
     let may = "subscribe = [\">\"]\ngroups = [\">\"]";
     let guarded = Guarded::new(&format!(
         "{USERS}[users.eve]\npassword = \"HASH\"\n{may}\nkeys_read = [\"a/*\"]\n\
@@ -445,7 +445,7 @@ fn keys_written_over_any_listener_count_towards_tenant_limits() {
 }
 
 #[test]
-fn login_by_token_has_the_permissions_of_the_tokens_user() {
+fn token_grants_the_permissions_of_its_user() {
     let guarded = Guarded::new(USERS);
     let kv = guarded.connect(Credentials::token(TOKEN.0.clone())).unwrap().kv();
     kv.put("a/1", "").unwrap();
@@ -475,7 +475,7 @@ fn leases_from_every_listener_are_counted_for_their_tenant() {
 }
 
 #[test]
-fn every_listener_treats_another_users_lease_as_not_found() {
+fn lease_of_another_user_is_not_found_on_any_listener() {
     let guarded =
         Guarded::new(&format!("{USERS}[users.bob]\npassword = \"HASH\"\nkeys = [\"b/*\", \"$lock/b/*\"]\n"));
     let (root, ana, bob) = (kv_of(&guarded, "root"), kv_of(&guarded, "ana"), kv_of(&guarded, "bob"));

@@ -77,7 +77,7 @@ fn assert_others_have_memory(guarded: &Guarded) {
 }
 
 #[test]
-fn partial_tcp_message_counts_towards_the_tenants_memory() {
+fn partial_tcp_message_counts_towards_tenant_memory() {
     let guarded = guarded();
     let mut eve = connect_eve(&guarded);
     send_half(&mut eve, 2 << 20, (2 << 20) - 1);
@@ -95,7 +95,7 @@ fn large_conditional_publish_is_refused_without_a_disconnect() {
 }
 
 #[test]
-fn many_partial_messages_count_towards_the_tenants_memory() {
+fn many_partial_tcp_messages_count_towards_tenant_memory() {
     const HALF_BYTES: usize = 200_000;
     let guarded = guarded();
     let mut peers: Vec<Peer> = (0..6).map(|_| connect_eve(&guarded)).collect();
@@ -115,7 +115,7 @@ fn many_partial_messages_count_towards_the_tenants_memory() {
 }
 
 #[test]
-fn tcp_subscriptions_count_towards_the_tenants_memory() {
+fn tcp_subscriptions_count_towards_tenant_memory() {
     let guarded = guarded();
     let eve = guarded.by_password("eve");
     let mut subscribers = Vec::new();
@@ -133,7 +133,7 @@ fn tcp_subscriptions_count_towards_the_tenants_memory() {
 }
 
 #[test]
-fn nats_subscriptions_count_towards_the_tenants_memory() {
+fn nats_subscriptions_count_towards_tenant_memory() {
     let guarded = guarded();
     let mut eve = guarded.nats_by_password("eve");
     let refused = (0..2_000).find_map(|number| {
@@ -149,7 +149,7 @@ fn nats_subscriptions_count_towards_the_tenants_memory() {
 }
 
 #[test]
-fn partial_nats_operation_counts_towards_the_tenants_memory() {
+fn partial_nats_operation_counts_towards_tenant_memory() {
     let guarded = guarded();
     let mut eve = guarded.nats_by_password("eve");
     eve.send_line("PUB small.halves 2000000");
@@ -180,7 +180,7 @@ fn many_partial_nats_operations_count_towards_tenant_memory() {
 }
 
 #[test]
-fn partial_http_body_counts_towards_the_tenants_memory() {
+fn partial_http_body_counts_towards_tenant_memory() {
     let guarded = guarded();
     let mut eve = HttpPeer::connect(guarded.address(Protocol::Http));
     let authorization = basic("eve", PASSWORD);
@@ -194,7 +194,7 @@ fn partial_http_body_counts_towards_the_tenants_memory() {
 }
 
 #[test]
-fn websocket_message_counts_towards_the_tenants_memory() {
+fn websocket_message_counts_towards_tenant_memory() {
     let guarded = guarded();
     let credentials = json!({"user": "eve", "password": PASSWORD});
     let mut eve = Socket::json_as(guarded.address(Protocol::Http), &credentials);
@@ -207,7 +207,7 @@ fn websocket_message_counts_towards_the_tenants_memory() {
 }
 
 #[test]
-fn nats_publish_before_login_is_refused_after_its_first_line() {
+fn nats_publish_without_login_is_refused_before_its_payload() {
     let guarded = guarded();
     let mut stranger = NatsPeer::new(&guarded.server);
     stranger.send_line("PUB small.halves 2000000");

@@ -209,7 +209,7 @@ fn topic_operations_need_the_matching_permission() {
 }
 
 #[test]
-fn refused_topic_creation_names_no_inbox_of_another_session() {
+fn overlap_error_hides_the_inbox_of_another_session() {
     let guarded = Guarded::new(USERS);
     let mut inbox = Inbox::of_client(guarded.node.clone(), "_INBOX.other.");
     inbox.open().unwrap();
@@ -245,7 +245,7 @@ fn group_needs_permission_to_read_its_whole_topic() {
 }
 
 #[test]
-fn refusal_to_join_a_group_hides_the_topics_pattern() {
+fn error_for_a_refused_group_join_hides_the_topic_pattern() {
     let guarded = Guarded::new(USERS);
     let pattern = Some("secret.plans.>".to_owned());
     guarded.node.create_topic("orders.x", TopicConfig { pattern, ..TopicConfig::default() }, false).unwrap();
@@ -377,7 +377,7 @@ fn replies_reach_only_the_user_who_sent_the_request() {
 }
 
 #[test]
-fn survey_shows_a_user_only_data_of_the_users_own_tenant() {
+fn users_see_only_metrics_and_subscriptions_of_their_tenant() {
     let guarded = Guarded::new(
         "[tenants.acme]\n[tenants.other]\n\
          [users.ana]\ntenant = \"acme\"\npassword = \"HASH\"\npublish = [\">\"]\nsubscribe = [\">\"]\nsurveys = true\n\

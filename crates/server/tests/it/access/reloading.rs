@@ -103,7 +103,7 @@ fn wildcard_subscription_gets_topics_when_they_become_allowed() {
 }
 
 #[test]
-fn deleted_topic_is_read_to_its_end_after_a_users_reload() {
+fn deleted_topic_is_read_to_its_end_after_permissions_change() {
     const RECORDS: u64 = 500;
     let guarded = Guarded::new(&users("", "\">\"", ""));
     let mut options = patient_options();
@@ -194,7 +194,7 @@ fn removing_a_user_ends_only_the_leases_of_that_user() {
 /// When a user moves to another tenant, the user's leases must end. Otherwise, the user could renew them, and so keep
 /// locks that belong to the former tenant.
 #[test]
-fn moving_a_user_to_another_tenant_ends_the_users_leases() {
+fn leases_of_a_user_end_when_the_user_changes_tenants() {
     let users = |tenant: &str| {
         format!(
             "[tenants.acme]\n[tenants.other]\n[users.ana]\ntenant = \"{tenant}\"\npassword = \"HASH\"\nkeys = [\"*\"]\n\

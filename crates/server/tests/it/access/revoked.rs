@@ -224,7 +224,7 @@ fn permission_for_all_subjects_includes_no_system_subject() {
 }
 
 #[test]
-fn nats_subscription_to_kv_survives_reloads_of_its_permission() {
+fn nats_subscription_to_kv_ends_only_when_permission_ends() {
     let guarded = Guarded::new(&users("keys = [\"*\"]"));
     let mut nats = guarded.nats_by_password("ana");
     nats.subscribe("$kv 1");

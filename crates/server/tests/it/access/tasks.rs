@@ -197,7 +197,7 @@ fn wait_for_end(tasks: &dunlin_client::Tasks, task: u64) -> (TaskStage, String) 
 }
 
 #[test]
-fn publish_task_needs_its_submitters_publish_permission() {
+fn submitter_of_a_publish_task_needs_permission_to_publish() {
     let guarded = Guarded::new(&publishing("\"acme.open\""));
     let ana = guarded.by_password("ana").tasks();
     let forged = Destination { subject: b"admin.cmd", user: Some(b"root") }.bytes();
@@ -255,7 +255,7 @@ fn revoked_permission_stops_a_task_that_waits_to_publish() {
 }
 
 #[test]
-fn dependency_on_another_tenants_task_is_refused_as_unknown() {
+fn task_dependency_on_another_tenant_is_refused_as_unknown() {
     let guarded = Guarded::new(USERS);
     let (ana, root) = (guarded.by_password("ana").tasks(), guarded.by_password("root").tasks());
     let others = root.submit("other", NewTask::new(b"k", b"")).unwrap().task;

@@ -174,7 +174,7 @@ async fn refusal_code(response: http::Response<h2::RecvStream>) -> Code {
 }
 
 #[test]
-fn partial_grpc_message_counts_towards_the_tenants_memory() {
+fn partial_grpc_message_counts_towards_tenant_memory() {
     run(async {
         let (token, digest) = dunlin_server::access::new_token().unwrap();
         let dir = tempfile::tempdir().unwrap();
@@ -218,7 +218,7 @@ fn grpc_responses_have_no_date_header() {
 }
 
 #[test]
-fn open_calls_without_login_are_limited_and_count_as_memory() {
+fn open_calls_without_login_are_limited_and_reserve_memory() {
     run(async {
         let (node, server) = serve_grpc();
         let before = node.budget().used();

@@ -86,7 +86,7 @@ fn message_is_delivered_with_the_id_of_its_publish_response() {
 }
 
 #[test]
-fn subscription_is_ended_by_its_reference_or_subscriber_id() {
+fn ratatoskr_unsubscribe_accepts_a_reference_or_subscriber_id() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut broker = broker(&server).await;

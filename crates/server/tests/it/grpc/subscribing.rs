@@ -110,7 +110,7 @@ fn stalled_subscription_does_not_block_others_on_its_connection() {
 }
 
 #[test]
-fn gap_ends_a_subscription_with_on_gap_fail() {
+fn gap_ends_a_grpc_subscription_if_on_gap_is_fail() {
     run(async {
         let (node, server) = serve_grpc();
         create_small_topic(&node, "t");
@@ -138,7 +138,7 @@ fn gap_ends_a_subscription_with_on_gap_fail() {
 }
 
 #[test]
-fn topics_created_later_are_read_from_their_first_record() {
+fn wildcard_subscriber_reads_later_topics_from_their_start() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = connect(&server).await;
@@ -227,7 +227,7 @@ fn subscriber_resumes_when_the_missing_topic_is_created() {
 }
 
 #[test]
-fn grpc_subscriber_learns_of_skipped_records_of_other_subjects() {
+fn grpc_subscriber_position_advances_past_unmatched_records() {
     run(async {
         let (node, server) = serve_grpc();
         let config = TopicConfig { pattern: Some("all.>".to_owned()), ..Default::default() };

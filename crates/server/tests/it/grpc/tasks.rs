@@ -33,7 +33,7 @@ fn label(key: &str, value: &str) -> v1::TaskLabel {
 }
 
 #[test]
-fn grpc_accepts_as_many_tasks_per_call_as_the_scheduler() {
+fn grpc_call_may_submit_as_many_tasks_as_the_scheduler_allows() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = connect_tasks(&server).await;

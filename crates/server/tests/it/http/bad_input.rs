@@ -177,7 +177,7 @@ fn transfer_encodings_other_than_chunked_are_refused() {
 }
 
 #[test]
-fn oversized_bodies_with_and_without_records_differ_in_code() {
+fn error_code_of_an_oversized_body_depends_on_the_http_path() {
     let fixture = HttpServer::new();
     for (method, path, code) in [
         ("POST", "/v1/leases", "PROTOCOL"),

@@ -38,7 +38,7 @@ fn event_stream_starts_with_a_state_and_continues_with_records() {
 }
 
 #[test]
-fn reconnected_state_subscriber_is_brought_up_to_date() {
+fn reconnected_state_subscriber_gets_the_missed_change() {
     let fixture = HttpServer::new();
     create_state_topic(&fixture);
     publish_value(&fixture, "a", "1");

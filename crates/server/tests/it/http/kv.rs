@@ -190,7 +190,7 @@ fn http_watch_finds_a_change_after_many_changes_of_other_keys() {
 }
 
 #[test]
-fn http_watch_from_a_compacted_revision_names_the_oldest_one() {
+fn error_for_a_compacted_http_watch_names_the_oldest_revision() {
     let mut config = Config::default();
     config.limits.control.history_bytes = 64 << 10;
     let fixture = HttpServer::of(dunlin::Node::start(config).unwrap(), |_| ());

@@ -100,7 +100,7 @@ fn error_of_a_refused_topic_names_the_reason_and_a_remedy() {
 }
 
 #[test]
-fn node_on_which_a_topics_disk_failed_is_not_ready() {
+fn node_is_not_ready_if_the_disk_of_a_topic_failed() {
     let disk = FakeDisk::new(1);
     let (node, _) = Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data")).unwrap();
     let durable = TopicConfig { durable: Some(DurableOptions::default()), ..TopicConfig::default() };
@@ -142,7 +142,7 @@ fn node_that_has_not_joined_its_cluster_is_not_ready() {
 }
 
 #[test]
-fn unauthenticated_readyz_hides_names_of_refused_topics() {
+fn readyz_without_login_hides_names_of_refused_topics() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("users.toml");
     let password = dunlin_server::access::hash_password(b"correct horse").unwrap();

@@ -91,7 +91,7 @@ fn http_connection_serves_many_and_pipelined_requests_in_order() {
 }
 
 #[test]
-fn http_retry_of_a_producer_gets_the_first_outcome() {
+fn retried_http_publish_returns_the_first_sequence_number() {
     let fixture = HttpServer::new();
     let post = |seq: &str| {
         let headers =

@@ -150,7 +150,7 @@ fn restarted_node_reports_an_epoch_change() {
 }
 
 #[test]
-fn resuming_and_state_subscribers_create_no_topic() {
+fn event_streams_that_resume_or_read_a_state_create_no_topic() {
     let fixture = HttpServer::new();
     let old = fixture.publish("t", b"1").position;
     drop(fixture);

@@ -49,7 +49,7 @@ fn http_topic_list_is_paged() {
 }
 
 #[test]
-fn topic_list_is_filtered_by_name_part_and_kind_of_state() {
+fn topic_list_can_be_filtered_by_part_of_the_name_and_by_state() {
     let fixture = HttpServer::new();
     for n in 0..2_500 {
         fixture.node.create_topic(&format!("many.{n:04}.Part"), TopicConfig::default(), false).unwrap();
