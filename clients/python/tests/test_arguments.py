@@ -183,7 +183,7 @@ TIMEOUTS: list[Call] = [
 ]
 
 
-def test_publisher_and_subscriber_errors_name_invalid_arguments(client: dunlin.Client, topic: str) -> None:
+def test_errors_of_publishers_and_subscribers_name_the_argument(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic)
     with client.publisher(topic) as out, client.subscribe(topic) as records:
         calls: list[tuple[Call, str, Any]] = [

@@ -16,7 +16,7 @@ def run(program) -> None:  # type: ignore[no-untyped-def]
     asyncio.run(asyncio.wait_for(program, PATIENCE))
 
 
-def test_async_for_yields_records_and_notices(url: str, topic: str) -> None:
+def test_async_for_loop_yields_records_and_notices(url: str, topic: str) -> None:
     async def program() -> None:
         async with dunlin.aio.connect(url) as client:
             await client.create_topic(topic, retention_bytes=64 << 10)
@@ -244,7 +244,7 @@ def test_cancelled_calls_free_their_threads(url: str, topic: str) -> None:
     asyncio.run(cancelled())
 
 
-def test_cancelled_leave_releases_locks_and_leases(url: str, topic: str) -> None:
+def test_cancelled_release_still_frees_locks_and_leases(url: str, topic: str) -> None:
     async def program() -> None:
         async with dunlin.aio.connect(url) as client, dunlin.aio.connect(url) as other:
 
@@ -277,7 +277,7 @@ def test_cancelled_leave_releases_locks_and_leases(url: str, topic: str) -> None
     run(program())
 
 
-def test_cancelled_leave_closes_publishers_and_clients(url: str, topic: str) -> None:
+def test_cancelled_close_still_closes_publishers_and_clients(url: str, topic: str) -> None:
     async def program() -> None:
         client = await dunlin.aio.connect(url)
         publisher = await client.publisher(topic)

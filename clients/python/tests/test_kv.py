@@ -14,7 +14,7 @@ from dunlin import errors, kv
 from test_async import run
 
 
-def test_key_is_put_read_swapped_and_deleted(client: dunlin.Client, topic: str) -> None:
+def test_client_puts_reads_swaps_and_deletes_a_key(client: dunlin.Client, topic: str) -> None:
     key = f"{topic}/a"
     assert client.kv.get(key) is None
     first = client.kv.put(key, "1")
@@ -274,7 +274,7 @@ def test_asyncio_client_supports_all_key_operations(url: str, topic: str) -> Non
     run(program())
 
 
-def test_more_coroutines_than_call_threads_can_wait_for_a_lock(url: str, topic: str) -> None:
+def test_more_coroutines_than_threads_can_wait_for_a_lock(url: str, topic: str) -> None:
     async def program() -> None:
         inside = 0
         tokens = []

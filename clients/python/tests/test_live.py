@@ -94,7 +94,7 @@ def test_conflated_book_skips_intermediate_changes(client: dunlin.Client, topic:
         assert 0 < changes < 1998
 
 
-def test_snapshot_without_event_time_clears_the_books_event_time(brittle_node: Node) -> None:
+def test_book_loses_its_event_time_after_a_snapshot_without_one(brittle_node: Node) -> None:
     def publish(price: int, event_time_ns: int | None) -> None:
         with dunlin.connect(brittle_node.url) as publishing:
             publishing.create_topic("book", reducer="book", exist_ok=True)

@@ -112,7 +112,7 @@ print(os.waitstatus_to_exitcode(status), sorted(seen), client.connections)
 """
 
 
-def test_forked_child_does_not_disturb_its_parents_connection(url: str, topic: str) -> None:
+def test_forked_child_leaves_the_connection_of_its_parent_intact(url: str, topic: str) -> None:
     program = [sys.executable, "-c", FORKING, url, topic]
     ended = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert ended.stdout == "0 [b'of the child', b'of the parent'] 1\n", ended.stderr

@@ -90,7 +90,7 @@ def test_batch_is_appended_whole_or_not_at_all(client: dunlin.Client, topic: str
     assert publisher.publish(b"4").position.seq == 4
 
 
-def test_outdated_expected_sequence_is_refused(client: dunlin.Client, topic: str) -> None:
+def test_publish_with_an_outdated_expected_sequence_is_refused(client: dunlin.Client, topic: str) -> None:
     assert client.publish(topic, b"1", expect_seq=0).position.seq == 1
     with pytest.raises(errors.SeqMovedError):
         client.publish(topic, b"2", expect_seq=0)

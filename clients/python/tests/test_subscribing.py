@@ -81,7 +81,7 @@ def test_records_iterator_raises_at_a_gap_and_resumes(client: dunlin.Client, top
     assert next(late).seq == gap.last + 1
 
 
-def test_subscription_with_on_gap_fail_ends_at_a_gap(client: dunlin.Client, topic: str) -> None:
+def test_subscription_set_to_fail_on_gaps_ends_at_a_gap(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, retention_bytes=64 << 10)
     first = client.publish(topic, b"first").position
     fill(client, topic, 5000)
@@ -123,7 +123,7 @@ def test_waiting_thread_lets_other_threads_run(client: dunlin.Client, topic: str
     publisher.join()
 
 
-def test_closing_a_subscription_ends_another_threads_wait(client: dunlin.Client, topic: str) -> None:
+def test_closing_a_subscription_ends_the_wait_of_another_thread(client: dunlin.Client, topic: str) -> None:
     events = client.subscribe(topic)
     seen: list[object] = []
     waiting = threading.Event()

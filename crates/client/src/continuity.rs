@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn batch_is_classified_relative_to_the_subscribers_position() {
+    fn batch_is_classified_by_the_position_of_the_subscriber() {
         assert_eq!(classify_at((2, 10), 2, 10, 11, 5), BatchContinuity::Follows);
         assert_eq!(classify_at((2, 10), 2, 10, 14, 5), BatchContinuity::Follows, "three were filtered out");
         assert_eq!(

@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn resent_conditional_record_keeps_its_condition() {
+    fn conditional_record_keeps_its_condition_when_resent() {
         let mut lane = PublishLane::new(0);
         send(&mut lane, &[b"a"]);
         lane.push(&RecordMeta::default(), b"b", 1 << 20).unwrap();

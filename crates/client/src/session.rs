@@ -476,7 +476,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn handle_or_request_number_in_use_is_not_assigned_again() {
+    fn number_of_a_pending_request_is_not_assigned_again() {
         let mut session = ClientSession::default();
         let first = session.next_number();
         session.add_request(first, Arc::default());

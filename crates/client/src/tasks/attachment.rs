@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn own_thread_of_a_worker_wakes_although_another_thread_waits() {
+    fn worker_wakes_its_own_thread_even_if_another_thread_waits() {
         let phase = |idle| Phase { idle, own_thread_sleeps: true, ..Phase::default() };
         assert!(phase(0).own_thread_must_wake() && phase(1).own_thread_must_wake());
         assert!(

@@ -20,7 +20,7 @@ fn disconnect_reason(url: &str) -> DisconnectReason {
 }
 
 #[test]
-fn connected_client_knows_the_nodes_name() {
+fn connected_client_knows_the_name_of_its_node() {
     let (client, node) = ScriptedNode::serve(|_, link| link.wait_until_closed());
     assert_eq!((client.node_name().as_str(), client.is_up(), client.connections()), ("scripted", true, 1));
     drop(client);

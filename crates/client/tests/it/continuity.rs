@@ -60,7 +60,7 @@ fn missing_sequence_numbers_without_a_notice_are_a_gap() {
 }
 
 #[test]
-fn filtered_records_are_no_gap() {
+fn filtered_records_are_not_reported_as_a_gap() {
     let events = received_events(|link| {
         link.send_batch(2, 10, 14, &["a"]);
         link.send(FromNode::Advance(Advance { channel: 1, through: at(2, 20) }));
@@ -70,7 +70,7 @@ fn filtered_records_are_no_gap() {
 }
 
 #[test]
-fn received_positions_include_records_that_are_not_delivered() {
+fn received_position_advances_past_undelivered_records() {
     let (client, node) = ScriptedNode::serve(|_, mut link| {
         link.accept_subscription(at(2, 10));
         link.send_batch(2, 10, 14, &["a"]);
@@ -110,7 +110,7 @@ fn delivered_gap_includes_records_missing_before_the_notice() {
 }
 
 #[test]
-fn heartbeat_position_reveals_lost_last_records_as_a_gap() {
+fn heartbeat_reveals_the_loss_of_the_last_records_as_a_gap() {
     let events = received_events(|link| {
         link.send_batch(2, 10, 11, &["a"]);
         let channels = [ChannelPosition { channel: 1, position: at(2, 11) }];
@@ -193,7 +193,7 @@ fn start_positions_can_be_read_after_the_subscription_ended() {
 }
 
 #[test]
-fn start_positions_are_kept_only_of_the_first_logs() {
+fn start_positions_exclude_logs_that_are_announced_later() {
     let (client, node) = ScriptedNode::serve(|_, mut link| {
         let subscription = link.accept_subscription(at(2, 10));
         link.send(FromNode::Log(Log {

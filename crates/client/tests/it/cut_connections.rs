@@ -136,7 +136,7 @@ fn forward_until_cut(mut from: std::net::TcpStream, mut to: std::net::TcpStream,
 }
 
 #[test]
-fn client_with_option_connects_once_never_reconnects() {
+fn client_set_to_connect_once_never_reconnects() {
     let mut running = RunningNode::start();
     let limits = ClientLimits { backoff_base_ms: 1, backoff_max_ms: 1, ..patient().limits };
     let connect = |connects_once| {
@@ -156,7 +156,7 @@ fn client_with_option_connects_once_never_reconnects() {
 }
 
 #[test]
-fn records_sent_before_dropping_the_client_arrive() {
+fn dropped_client_still_delivers_the_records_it_has_sent() {
     const RECORDS: u64 = 20_000;
     let running = RunningNode::start();
     let retention = Retention { bytes: 16 << 20, ..Retention::default() };
@@ -172,7 +172,7 @@ fn records_sent_before_dropping_the_client_arrive() {
 }
 
 #[test]
-fn client_skips_dead_addresses_to_connect_and_to_reconnect() {
+fn client_skips_dead_addresses_on_connect_and_reconnect() {
     let mut running = RunningNode::start();
     let dead = "dunlin://127.0.0.1:9";
     let url = format!("{dead},unix://{},{}", running.unix.display(), running.url());

@@ -103,7 +103,7 @@ fn each_record_of_a_share_group_goes_to_one_member() {
 }
 
 #[test]
-fn lost_records_of_a_share_group_are_a_gap() {
+fn lost_records_of_a_share_group_are_reported_as_a_gap() {
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     let (_running, client) = start(TopicConfig { retention, ..TopicConfig::default() });
     let mut member = client.join(JOBS, GroupOptions { start: Start::Latest, ..share_options() }).unwrap();
@@ -394,7 +394,7 @@ fn share_group_continues_at_its_position_after_a_restart() {
 }
 
 #[test]
-fn reconnected_member_receives_its_held_records_again() {
+fn reconnected_member_receives_its_claimed_records_again() {
     let (mut running, client) = start(TopicConfig::default());
     publish(&client, 1..=3);
     let mut member = client.join(JOBS, work_options()).unwrap();

@@ -14,7 +14,7 @@ use dunlin_wait::{Deadline, PATIENCE, until};
 use crate::running_node::RunningNode;
 
 #[test]
-fn keys_are_put_read_swapped_and_deleted() {
+fn client_puts_reads_swaps_and_deletes_keys() {
     let node = RunningNode::start();
     let kv = node.client().kv();
     assert_eq!(kv.get("a").unwrap(), None);
@@ -33,7 +33,7 @@ fn keys_are_put_read_swapped_and_deleted() {
 }
 
 #[test]
-fn ranges_are_paged_and_transactions_are_atomic() {
+fn key_ranges_are_paged_and_transactions_are_atomic() {
     let node = RunningNode::start();
     let kv = node.client().kv();
     let keys: Vec<String> = (0..250).map(|number| format!("k/{number:03}")).collect();

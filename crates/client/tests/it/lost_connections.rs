@@ -68,7 +68,7 @@ fn subscription_resumes_by_position_after_a_lost_connection() {
 
 /// In this test, the deleted topic (epoch 2) gets its channel after the later topic with the same name (epoch 3).
 #[test]
-fn deleted_topic_does_not_hide_a_later_topic_of_its_name() {
+fn deleted_topic_does_not_hide_a_later_topic_of_the_same_name() {
     let (client, node) = ScriptedNode::serve(|peer, mut link| {
         let subscription = link.accept_subscription(at(3, 0));
         link.send(FromNode::Log(Log {
@@ -422,7 +422,7 @@ fn subscribers_of_a_dead_node(count: usize) -> (Client, Vec<Subscriber>) {
 }
 
 #[test]
-fn polling_fails_after_the_permitted_number_of_heartbeats() {
+fn polling_a_dead_node_fails_after_missed_heartbeats() {
     let (_client, mut subscribers) = subscribers_of_a_dead_node(1);
     dunlin_wait::until("the poll fails", || {
         subscribers[0].try_next().map(|event| assert!(event.is_none())).is_err()

@@ -76,7 +76,7 @@ fn next(member: &mut Member) -> (u64, u64, u32, Vec<u8>) {
 }
 
 #[test]
-fn member_claims_acknowledges_renews_and_returns_records() {
+fn member_can_claim_acknowledge_renew_and_return_records() {
     let (client, node) = ScriptedNode::serve(|_, mut link| {
         accept_member(&mut link);
         accept_claim(&mut link, 2);
@@ -169,7 +169,7 @@ fn member_reclaims_undelivered_records_after_reconnecting() {
 }
 
 #[test]
-fn member_reports_no_records_of_its_earlier_membership() {
+fn member_reports_only_records_of_its_current_membership() {
     let (received_sender, received) = mpsc::channel();
     let (client, node) = ScriptedNode::serve(move |peer, mut link| {
         accept_member(&mut link);

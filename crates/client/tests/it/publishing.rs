@@ -9,7 +9,7 @@ use dunlin_wire::*;
 use crate::peer::{FAST_HEARTBEAT_MS, Link, ScriptedNode};
 
 #[test]
-fn publish_returns_the_records_position() {
+fn publish_returns_the_position_of_the_record() {
     let (client, node) = ScriptedNode::serve(|_, mut link| {
         link.accept_publisher();
         link.next(|message| {
@@ -344,7 +344,7 @@ fn publisher_of_a_missing_topic_can_be_opened_later() {
 }
 
 #[test]
-fn record_over_the_topics_limit_is_never_sent() {
+fn record_over_the_limit_of_its_topic_is_never_sent() {
     let (client, node) = ScriptedNode::serve(|_, mut link| {
         link.accept_publisher();
         link.wait_until_closed();

@@ -118,7 +118,7 @@ fn subscriber_does_not_recreate_a_state_topic_that_was_lost() {
 }
 
 #[test]
-fn state_publisher_is_refused_if_its_topic_became_plain() {
+fn publisher_is_refused_if_its_state_topic_became_plain() {
     let running = RunningNode::with_node(dunlin::Node::start(dunlin::Config::default()).unwrap());
     running.client().create_topic("md.a", &book(), false).unwrap();
     let mut publisher = running.client().publisher("md.a").unwrap();
@@ -284,7 +284,7 @@ fn refusal_of_one_record_drops_no_other_sent_record() {
 }
 
 #[test]
-fn refusal_of_an_idle_publishers_record_drops_no_other_record() {
+fn refused_record_of_an_idle_publisher_drops_no_other_record() {
     let running = RunningNode::start();
     let client = running.client();
     client.create_topic("t", &book(), false).unwrap();
@@ -299,7 +299,7 @@ fn refusal_of_an_idle_publishers_record_drops_no_other_record() {
 }
 
 #[test]
-fn publisher_with_option_quiet_gets_receipts_for_its_records() {
+fn quiet_publisher_still_gets_receipts_for_its_records() {
     let running = RunningNode::start();
     let client = running.client();
     client.create_topic("t", &book(), false).unwrap();

@@ -353,7 +353,7 @@ fn wildcard_replica_follows_existing_and_later_books() {
 }
 
 #[test]
-fn refused_state_requests_name_the_reason() {
+fn errors_about_states_and_reducers_contain_the_reason() {
     let running = RunningNode::start();
     let client = running.client();
     client.create_topic("plain", &TopicConfig::default(), false).unwrap();

@@ -89,7 +89,7 @@ fn viewer_repeats_an_unanswered_query_for_world_processes() {
 }
 
 #[test]
-fn viewer_survives_a_node_that_lost_the_worlds_keys() {
+fn viewer_survives_a_node_that_lost_the_keys_of_the_world() {
     let has_world = Arc::new(AtomicBool::new(true));
     let (node_has_world, (sender, missing)) = (Arc::clone(&has_world), mpsc::channel());
     let (client, node) = ScriptedNode::serve(move |_, mut link| {

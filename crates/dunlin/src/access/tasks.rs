@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn tenant_bound_worker_reaches_only_tasks_of_its_tenants() {
+    fn worker_bound_to_tenants_reaches_only_their_tasks() {
         let tenant_of = |task| Some(if task == 1 { b"acme".to_vec() } else { b"other".to_vec() });
         let names = |names: &[&str]| names.iter().map(|name| name.as_bytes().to_vec()).collect::<Vec<_>>();
         let work = WorkScope::Of(["acme".to_owned(), "beta".to_owned()].into());

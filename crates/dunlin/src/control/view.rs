@@ -34,7 +34,7 @@ mod tests {
 
     /// While a large transaction is applied, a listener's thread must still be able to read.
     #[test]
-    fn key_reads_do_not_wait_for_the_lock_of_the_state_machine() {
+    fn reading_a_key_does_not_wait_for_the_state_machine_lock() {
         let node = Node::start(Config::default()).expect("it starts");
         let control = node.control().expect("the node is a cluster of one");
         let put = ControlCommand::Put { key: b"key", value: b"value", lease: 0 };

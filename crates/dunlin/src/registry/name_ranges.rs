@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn intersecting_two_pattern_lists_visits_only_common_names() {
+    fn intersection_of_two_pattern_lists_visits_only_common_names() {
         for (one, other, names) in
             [(">", "a.>", "a.b a.b.c a.c"), ("a.b.> b.>", "a.> b.b", "a.b.c b.b"), ("a.>", "b.>", "")]
         {

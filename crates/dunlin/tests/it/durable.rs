@@ -53,7 +53,7 @@ fn read_all(subscriber: &mut Subscriber) -> (Vec<u64>, Vec<EpochChanged>) {
 }
 
 #[test]
-fn topics_records_and_epochs_survive_a_clean_stop() {
+fn topic_with_its_records_and_epoch_survives_a_clean_stop() {
     let disk = FakeDisk::new(1);
     let (node, found) = open(&disk);
     assert!(found.is_empty());

@@ -117,7 +117,7 @@ impl User for Restricted {
 }
 
 #[test]
-fn responder_publishes_no_reply_that_its_user_may_not_publish() {
+fn responder_publishes_only_replies_that_its_user_may_publish() {
     let node = node();
     let config = TopicConfig { pattern: Some("a.>".to_owned()), ..TopicConfig::default() };
     node.create_topic("a", config, false).unwrap();

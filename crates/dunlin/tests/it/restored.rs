@@ -231,7 +231,7 @@ fn assert_unknown_ends(dir: &Path, positions: &[Position]) {
 }
 
 #[test]
-fn last_record_of_a_copied_running_node_is_reported_as_unknown() {
+fn copy_of_a_running_node_reports_its_last_record_as_unknown() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
     let (node, second) = node_with_two_records(&dir);
@@ -246,7 +246,7 @@ fn last_record_of_a_copied_running_node_is_reported_as_unknown() {
 /// In this test, another epoch began after the copy was made, so that the copy does not know this epoch. Then the copy
 /// is restored.
 #[test]
-fn restored_copy_reports_that_ends_of_later_epochs_are_unknown() {
+fn restored_copy_reports_unknown_ends_of_later_epochs() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
     let (node, second) = node_with_two_records(&dir);
@@ -482,7 +482,7 @@ fn next_numbers(node: &Node) -> [u64; 4] {
 }
 
 #[test]
-fn restored_node_reuses_no_lease_token_revision_or_task_id() {
+fn restored_node_reuses_no_ids_tokens_or_revisions() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
     let (node, _) = open(&dir);

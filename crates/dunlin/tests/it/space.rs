@@ -58,7 +58,7 @@ fn metrics_of_a_region_are_updated_without_ticks() {
 /// In this test, a viewer watches one entity. Another entity is spawned in a neighbouring region, which knows only a
 /// ghost of the watched entity.
 #[test]
-fn viewer_sees_spawns_in_two_regions_without_ticks() {
+fn viewer_needs_no_tick_to_see_spawns_in_two_regions() {
     let regions = [REGION, RegionId(2)];
     let setup = RegionSetup::new(REGION, WorldBox::cube(100.0).unwrap(), 10.0);
     let walk = RandomWalk { speed_max: 1.0, turn: 1.0 };
@@ -217,7 +217,7 @@ fn topic_with_records_is_not_replaced_by_a_region() {
 }
 
 #[test]
-fn spawn_error_names_an_invalid_position_or_id() {
+fn refusal_of_a_spawn_names_the_invalid_position_or_id() {
     let node = node();
     let setup = RegionSetup::new(RegionId(0), WorldBox::cube(100.0).unwrap(), 1.0);
     let walk = RandomWalk { speed_max: 1.0, turn: 1.0 };
@@ -258,7 +258,7 @@ fn region_without_a_lease_refuses_spawn_and_despawn() {
 }
 
 #[test]
-fn entity_is_unconfirmed_until_its_id_is_confirmed() {
+fn spawned_entity_is_unconfirmed_until_its_id_proves_unique() {
     let mut host = host(&node());
     begin(&mut host).unwrap();
     assert!(!host.has_unconfirmed(REGION));

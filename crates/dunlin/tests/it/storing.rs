@@ -175,7 +175,7 @@ fn read(subscriber: &mut Subscriber, next: u64) -> u64 {
 }
 
 #[test]
-fn flush_stores_records_during_another_topics_slow_sync() {
+fn flush_stores_records_during_a_slow_sync_of_another_topic() {
     let disk = GatedDisk::new(1);
     let node = node(&disk, 3);
     let mut publishers = ["1", "2", "3"].map(|topic| node.publisher(topic).unwrap());

@@ -56,7 +56,7 @@ fn topic_keeps_records_of_all_its_subjects_in_one_order() {
 }
 
 #[test]
-fn topic_name_outside_all_patterns_accepts_no_records() {
+fn topic_name_is_a_subject_only_if_a_pattern_matches_it() {
     let node = node();
     node.create_topic("orders", with_pattern("orders.>"), false).unwrap();
     node.create_topic("other", with_pattern("x"), false).unwrap();
@@ -216,7 +216,7 @@ fn topics_are_listed_in_pages_ordered_by_name() {
 }
 
 #[test]
-fn pages_list_each_topic_once_for_every_kind_of_pattern() {
+fn listing_in_pages_returns_every_kind_of_topic_exactly_once() {
     let node = node();
     for name in ["a", "a.b", "c.x", "d"] {
         node.publisher(name).unwrap();

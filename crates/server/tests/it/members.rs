@@ -141,7 +141,7 @@ fn is_renewed_in_time(claim_ms: u32) -> bool {
 }
 
 #[test]
-fn renewed_claim_outlives_its_first_deadline_over_tcp() {
+fn claim_renewed_over_tcp_outlives_its_first_deadline() {
     // If the machine stalls longer than a claim lasts, the other member gets the record, as it should. The test then
     // tries longer claims.
     assert!([600, 3_000, 15_000, 60_000].into_iter().any(is_renewed_in_time));

@@ -34,7 +34,7 @@ pub(crate) fn charge_all_but(node: &Node, free_bytes: u64) -> MemoryCharge {
 }
 
 #[test]
-fn subject_flood_creates_only_topics_with_accepted_records() {
+fn only_accepted_records_of_a_subject_flood_create_topics() {
     let (node, server) = serve_with_memory(4 << 20);
     node.create_topic("theirs", TopicConfig::default(), false).unwrap();
     node.publisher("theirs").unwrap().publish("first").unwrap();
@@ -94,7 +94,7 @@ fn nats_session_ends_if_an_operation_exhausts_the_memory() {
 }
 
 #[test]
-fn nats_subscriptions_with_their_ids_count_towards_memory() {
+fn ids_of_nats_subscriptions_count_towards_the_memory_budget() {
     let (node, server) = serve_with_memory(1 << 20);
     let idle = node.budget().used();
     let mut peer = NatsPeer::open(&server);

@@ -107,7 +107,7 @@ fn nats_wildcard_subscribers_read_topics_created_later() {
 }
 
 #[test]
-fn topic_with_many_subjects_is_readable_by_each_subject() {
+fn nats_subscriber_gets_only_matching_records_of_a_topic() {
     let (node, server) = serve_nats(|_| {});
     let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };
     node.create_topic("orders", config, false).unwrap();
@@ -532,7 +532,7 @@ fn publishers_cannot_forge_sequence_and_status_headers() {
 }
 
 #[test]
-fn nats_client_with_thousands_of_operations_blocks_no_other() {
+fn nats_client_with_many_operations_blocks_no_other_client() {
     const SUBSCRIPTIONS: usize = 20_000;
     // One thread serves all connections. If it were blocked for a second, the watchdog would abort the process.
     let (_node, server) = serve_nats(|_| {});

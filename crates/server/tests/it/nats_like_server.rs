@@ -7,7 +7,7 @@ use dunlin::topic::Publish;
 use dunlin_server::Protocol;
 
 #[test]
-fn pong_follows_the_messages_of_queue_groups() {
+fn pong_follows_all_earlier_messages_of_queue_groups() {
     let (_node, server) = serve_nats(|_| {});
     let mut peer = NatsPeer::open(&server);
     peer.send_line("SUB jobs crew 1\r\nSUB jobs crew 2\r\nSUB jobs.* all 3");
@@ -46,7 +46,7 @@ fn nats_pong_follows_earlier_messages_even_on_a_busy_thread() {
 }
 
 #[test]
-fn nats_info_names_the_clients_address() {
+fn nats_info_contains_the_address_of_the_client() {
     let (_node, server) = serve_nats(|_| {});
     let info = NatsPeer::raw(&server).line();
     assert!(info.contains("\"client_ip\":\"127.0.0.1\""), "{info}");

@@ -151,7 +151,7 @@ fn refused_subscriptions_leave_the_client_connected() {
 }
 
 #[test]
-fn pedantic_client_gets_the_subject_error_of_nats_server() {
+fn pedantic_client_gets_the_nats_error_for_an_invalid_subject() {
     let (_node, server) = serve_nats(|_| {});
     let mut peer = NatsPeer::new(&server);
     peer.send_line("CONNECT {\"verbose\":false,\"pedantic\":true}");
@@ -214,7 +214,7 @@ impl Transport for NoTransport {
 /// The node must disconnect the client, because client libraries subscribe again after a reconnect, but not after a
 /// refusal.
 #[test]
-fn nats_subscription_without_a_raft_leader_ends_the_connection() {
+fn node_disconnects_a_nats_subscriber_if_raft_has_no_leader() {
     let node = Node::start(Config::default()).unwrap();
     let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
     let mut limits = TasksLimits::default();

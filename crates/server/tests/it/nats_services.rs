@@ -29,7 +29,7 @@ fn replies_to_a_custom_inbox_prefix_create_no_topics() {
 }
 
 #[test]
-fn single_token_wildcard_subscription_is_no_inbox() {
+fn reply_subject_of_two_tokens_becomes_a_topic() {
     let (node, server) = serve_nats(|_| {});
     let (mut service, mut monitor) = (NatsPeer::open(&server), NatsPeer::open(&server));
     service.subscribe("svc 1");

@@ -491,7 +491,7 @@ impl TestCluster {
 }
 
 #[test]
-fn tcp_subscribers_of_a_silent_owner_delay_no_others() {
+fn silent_owner_delays_only_its_own_tcp_subscribers() {
     let cluster = cluster_with_silent_owner();
     let waits = cluster.client(1);
     // This subscription waits for its start position until the owner is back, which never happens in this test.
@@ -504,7 +504,7 @@ fn tcp_subscribers_of_a_silent_owner_delay_no_others() {
 }
 
 #[test]
-fn nats_subscribers_of_a_silent_owner_delay_no_others() {
+fn silent_owner_delays_only_its_own_nats_subscribers() {
     let cluster = cluster_with_silent_owner();
     let mut peer = NatsPeer::at(cluster.address(1, Protocol::Nats));
     assert!(peer.line().starts_with("INFO"));
@@ -515,7 +515,7 @@ fn nats_subscribers_of_a_silent_owner_delay_no_others() {
 }
 
 #[test]
-fn http_subscribers_of_a_silent_owner_delay_no_others() {
+fn silent_owner_delays_only_its_own_http_subscribers() {
     let cluster = cluster_with_silent_owner();
     let mut waits = HttpPeer::connect(cluster.address(1, Protocol::Http));
     waits.head("GET", "/v1/topics/dead/events", &[]);
@@ -525,7 +525,7 @@ fn http_subscribers_of_a_silent_owner_delay_no_others() {
 }
 
 #[test]
-fn websocket_subscribers_of_a_silent_owner_delay_no_others() {
+fn silent_owner_delays_only_its_own_websocket_subscribers() {
     let cluster = cluster_with_silent_owner();
     let mut socket = Socket::json_at(cluster.address(1, Protocol::Http));
     socket.send_json(&json!({"op": "subscribe", "id": 1, "pattern": "dead"}));
@@ -539,7 +539,7 @@ fn websocket_subscribers_of_a_silent_owner_delay_no_others() {
 }
 
 #[test]
-fn grpc_subscribers_of_a_silent_owner_delay_no_others() {
+fn silent_owner_delays_only_its_own_grpc_subscribers() {
     let cluster = cluster_with_silent_owner();
     cluster.while_publishing(|| {
         grpc::run(async {

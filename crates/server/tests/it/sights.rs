@@ -332,7 +332,7 @@ fn command_reaches_its_entity_in_any_region_or_is_refused() {
 
 /// Here, region 3 has no owner, so the client repeats its request until the timeout.
 #[test]
-fn client_asks_less_often_while_a_region_has_no_owner() {
+fn client_retries_less_often_while_a_region_has_no_owner() {
     let fixture = ViewerTest::new();
     let kv = connect(&fixture.keys.1).kv();
     kv.put(format!("space/{NAME}/began/3"), "1").unwrap();
@@ -383,7 +383,7 @@ fn spawn_outcome_is_unknown_if_one_process_does_not_respond() {
 }
 
 #[test]
-fn viewer_of_a_paused_world_sees_commands_and_spawns() {
+fn viewer_of_a_paused_world_sees_moved_and_spawned_entities() {
     let fixture = ViewerTest::new();
     let mut world = fixture.world();
     let watch = SurroundingsWatch::around(CENTER, RADIUS);
@@ -430,7 +430,7 @@ fn silent_process_does_not_delay_a_viewer() {
 }
 
 #[test]
-fn viewer_receives_changes_while_its_node_is_down() {
+fn viewer_gets_changes_from_processes_while_its_node_is_down() {
     let mut fixture = ViewerTest::new();
     let client = client_that_waits(&fixture.keys.1);
     let watch = SurroundingsWatch::around(CENTER, RADIUS);

@@ -56,7 +56,7 @@ fn each_of_many_subscribers_gets_every_record() {
 }
 
 #[test]
-fn payloads_by_reference_arrive_like_copied_payloads() {
+fn payloads_passed_by_reference_arrive_unchanged() {
     let (node, server) = serve();
     let mut subscriber = Peer::connect(&server);
     subscriber.subscribe(1, "s", StartAt::Latest, PLENTY);
@@ -269,7 +269,7 @@ fn deleted_topic_ends_its_tcp_subscription() {
 }
 
 #[test]
-fn unsubscribe_ends_the_subscription_with_code_ended() {
+fn node_confirms_the_end_of_an_unsubscribed_subscription() {
     let (node, server) = serve();
     let mut subscriber = Peer::connect(&server);
     subscriber.subscribe(1, "s", StartAt::Latest, PLENTY);
@@ -283,7 +283,7 @@ fn unsubscribe_ends_the_subscription_with_code_ended() {
 }
 
 #[test]
-fn stopping_server_sends_goodbye() {
+fn server_sends_goodbye_when_it_stops() {
     let (_node, server) = serve();
     let mut subscriber = Peer::connect(&server);
     let stopping = std::thread::spawn(move || server.stop());

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn publisher_without_room_is_notified_of_the_next_owner() {
+    fn publisher_waiting_for_room_is_woken_when_the_owner_changes() {
         let node = Node::start(Config::default()).unwrap();
         let limits = OwnershipLimits { forwarded_bytes_max: 100, ..OwnershipLimits::default() };
         let ownership = node.join_cluster(1, Arc::new(Silent), limits);
@@ -287,7 +287,7 @@ mod tests {
 
     /// The former owner may know only one of the two epochs.
     #[test]
-    fn refused_handover_is_requested_with_the_other_epoch() {
+    fn refused_handover_is_retried_with_the_old_and_new_epoch() {
         let (send, feeds) = mpsc::channel();
         let node = Node::start(Config::default()).unwrap();
         let limits = OwnershipLimits { owner_wait_max: 5 * PATIENCE, ..OwnershipLimits::default() };

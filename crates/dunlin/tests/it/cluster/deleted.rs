@@ -146,7 +146,7 @@ fn node_that_missed_a_deletion_serves_the_recreated_topic() {
 
 /// The subscribers of a node may learn of a deletion before the node does.
 #[test]
-fn record_appended_during_the_deletion_of_its_topic_is_refused() {
+fn record_sent_during_the_deletion_of_its_topic_is_refused() {
     let cluster = TestCluster::of(2);
     cluster.create_topic_at(1, "t");
     let (node, topic) = (cluster.node(2), cluster.node(2).topic("t").unwrap());

@@ -229,7 +229,7 @@ fn node_without_a_lease_accepts_no_record_as_owner() {
 }
 
 #[test]
-fn refused_pattern_error_names_the_topic_of_another_node() {
+fn refusal_of_a_pattern_names_the_overlapping_remote_topic() {
     let cluster = TestCluster::of(2);
     let create = |id: u64, name: &str, pattern: &str| {
         let config = TopicConfig { pattern: Some(pattern.to_owned()), ..TopicConfig::default() };

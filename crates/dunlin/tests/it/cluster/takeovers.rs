@@ -64,7 +64,7 @@ fn next_owner_does_not_wait_for_a_dead_owner() {
 /// If the node did not check the reducer, the cluster would agree on a topic that no node can open, and the topic's
 /// name could not be used any more.
 #[test]
-fn refused_invalid_reducer_leaves_the_topic_name_free() {
+fn topic_refused_for_an_invalid_reducer_leaves_its_name_free() {
     let cluster = TestCluster::with(2, long_limits());
     let node = cluster.node(1);
     for (kind, option) in [("boook", None), ("book", Some(("depht", "1")))] {
@@ -78,7 +78,7 @@ fn refused_invalid_reducer_leaves_the_topic_name_free() {
 }
 
 #[test]
-fn topic_with_maximum_durations_is_known_to_all_nodes() {
+fn topic_with_maximum_age_and_wait_time_is_known_to_all_nodes() {
     let cluster = TestCluster::with(2, long_limits());
     let retention = Retention { age: Some(Duration::MAX), ..Retention::default() };
     let reliable = Some(ReliableOptions { wait_max: Duration::MAX, ..ReliableOptions::default() });

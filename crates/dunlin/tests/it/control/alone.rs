@@ -263,7 +263,7 @@ fn waiting_lock_call_fails_when_its_queue_entry_is_released() {
 }
 
 #[test]
-fn key_put_with_full_memory_succeeds_but_watchers_get_a_gap() {
+fn key_is_stored_despite_full_memory_but_watchers_get_a_gap() {
     let limits = NodeLimits { memory_bytes_max: 1 << 20, ..NodeLimits::default() };
     let node = Node::start(Config { limits, ..Config::default() }).unwrap();
     let control = node.control().unwrap();

@@ -254,7 +254,7 @@ fn watch_resumes_at_a_restarted_node_that_has_applied_nothing() {
 /// Before the node has applied its log, the topic of changes has no epoch. A watch that began in this state would later
 /// report a new epoch, and would receive old revisions as new ones.
 #[test]
-fn watch_without_a_position_waits_for_a_restarted_nodes_log() {
+fn watch_without_a_position_waits_until_the_log_is_applied() {
     let mut cluster = TestCluster::of(3, limits());
     let (id, position) = restarted_follower(&mut cluster);
     assert_eq!(cluster.nodes[&id].topic(KV).unwrap().logs()[0].last().epoch, 0, "nothing is applied yet");
@@ -305,7 +305,7 @@ fn stale_read_waits_until_a_restarted_node_has_applied_its_log() {
 }
 
 #[test]
-fn lock_waiter_at_a_follower_gets_the_lock_after_a_revoke() {
+fn lock_waiter_at_a_follower_gets_the_lock_of_a_revoked_lease() {
     let cluster = TestCluster::of(3, limits());
     let ids = cluster.followers();
     let (holder, other) = (cluster.control(ids[0]), cluster.control(ids[1]));

@@ -98,7 +98,7 @@ fn keys_and_tasks_can_be_used_when_the_disk_has_room_again() {
 }
 
 #[test]
-fn full_disk_refuses_puts_until_deletes_make_room() {
+fn full_disk_refuses_new_keys_until_deletions_make_room() {
     let Some(file_system) = SmallFileSystem::of(16 << 20) else {
         return eprintln!("passed over: this user may not mount a file system");
     };

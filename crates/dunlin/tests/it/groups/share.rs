@@ -181,7 +181,7 @@ fn feed(log: &Log, epoch: u32, seq: u64, frame: &[u8]) {
 
 /// In this test, the topic has moved to another owner, but this node has not ended the topic's groups yet.
 #[test]
-fn group_delivers_no_record_of_the_next_owners_epoch() {
+fn group_at_the_former_owner_gets_no_record_of_the_new_epoch() {
     let node = node();
     publish(&node, "jobs", 1..=2);
     let mut member = node.join_share("jobs", "g", &share_from_start()).unwrap();

@@ -360,7 +360,7 @@ impl User for TenantUser {
 }
 
 #[test]
-fn group_joined_at_another_node_counts_towards_the_users_limit() {
+fn limit_of_groups_per_user_includes_joins_at_other_nodes() {
     let cluster = TestCluster::of(1);
     let limits = NodeLimits { groups_max: 8, ..NodeLimits::default() };
     cluster.start_with(2, Node::start(Config { limits, ..Config::default() }).unwrap());
@@ -460,7 +460,7 @@ fn queue_group_gets_no_old_records_after_an_owner_restart() {
 }
 
 #[test]
-fn queue_members_with_sequences_learn_of_epochs_and_deletion() {
+fn queue_members_learn_of_a_new_epoch_and_of_topic_deletion() {
     let cluster = TestCluster::of(2);
     cluster.create_topic_at(1, "t", TopicConfig::default());
     let mut members = [1, 2].map(|id| cluster.nats(id));
@@ -516,7 +516,7 @@ fn remote_queue_member_gets_the_last_records_of_a_deleted_topic() {
 }
 
 #[test]
-fn client_without_echo_gets_no_own_records_of_another_node() {
+fn client_without_echo_gets_no_own_records_of_a_remote_topic() {
     const ROUNDS: u64 = 200;
     const OWN_RECORDS: u64 = 5;
     let cluster = TestCluster::of(2);
@@ -547,7 +547,7 @@ fn client_without_echo_gets_no_own_records_of_another_node() {
 
 /// Two subscribers read nothing. One of them subscribes like another node's mirror.
 #[test]
-fn owner_keeps_history_beyond_the_retention_for_mirrors() {
+fn owner_exceeds_the_retention_only_for_a_lagging_mirror() {
     let cluster = TestCluster::of(1);
     for (name, keeps_history) in [("reader", false), (SubscribeOptions::MIRROR, true)] {
         cluster.create_topic_at(1, name, TopicConfig::default());

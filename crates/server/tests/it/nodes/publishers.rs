@@ -197,7 +197,7 @@ fn owner_refuses_relayed_records_that_follow_a_refused_one() {
 }
 
 #[test]
-fn batch_sent_over_a_replaced_node_connection_is_not_appended() {
+fn batch_that_arrives_on_a_replaced_connection_is_not_appended() {
     let cluster = TestCluster::of(2);
     cluster.create_topic_at(1, "t", TopicConfig::default());
     let connect = || {
@@ -230,7 +230,7 @@ fn batch_sent_over_a_replaced_node_connection_is_not_appended() {
 }
 
 #[test]
-fn records_that_a_new_owner_returns_at_first_keep_their_order() {
+fn records_that_a_new_owner_returns_are_resent_in_order() {
     let cluster = TestCluster::patient(3);
     cluster.create_topic_at(3, "t", TopicConfig::default());
     let mut reader = cluster.node(3).subscribe("t", &start_at(Start::Latest)).unwrap();

@@ -7,7 +7,7 @@ use super::other_listeners::{curl, text};
 use super::{at, serve_tls};
 
 #[test]
-fn https_listener_refuses_the_http_origin_of_its_own_address() {
+fn https_listener_refuses_an_origin_with_scheme_http() {
     let authority = Authority::new();
     let (_node, server) = serve_tls(&authority, false);
     let (ca, place) = (authority.path("ca.pem"), at(&server, Protocol::Http));

@@ -43,7 +43,7 @@ pub(super) fn read_line(reader: &mut impl BufRead) -> String {
 }
 
 #[test]
-fn nats_clients_upgrade_to_tls_after_a_plain_info() {
+fn nats_client_upgrades_to_tls_after_an_unencrypted_info() {
     let authority = Authority::new();
     let (node, server) = serve_tls(&authority, false);
     let mut plain = BufReader::new(socket(&server, Protocol::Nats));

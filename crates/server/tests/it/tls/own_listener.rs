@@ -60,7 +60,7 @@ fn resumed_tls_subscriber_receives_every_record() {
 }
 
 #[test]
-fn spinning_server_serves_tls_clients() {
+fn busy_polling_server_serves_tls_clients() {
     let authority = Authority::new();
     let (_node, server) = serve_tls_with(&authority, false, |config| config.spin = true);
     let client = connect(&server, authority.client_options()).unwrap();
@@ -281,7 +281,7 @@ fn tls_handshakes_over_the_limit_wait_until_another_ends() {
 }
 
 #[test]
-fn users_file_maps_a_certificate_to_a_user() {
+fn client_is_logged_in_as_the_user_of_its_certificate() {
     let authority = Authority::new();
     let file = authority.path("users.toml");
     let users = "[users.worker]\ncertificates = ['CN=worker-7']\npublish = ['jobs']\n\
@@ -337,7 +337,7 @@ fn certificate_that_imitates_another_subject_is_refused() {
 }
 
 #[test]
-fn unfinished_handshake_does_not_delay_the_servers_stop() {
+fn unfinished_handshake_does_not_delay_the_stop_of_the_server() {
     let authority = Authority::new();
     let (_node, server) = serve_tls_with(&authority, false, |config| {
         config.limits.handshake_ms_max = 600_000;

@@ -13,7 +13,7 @@ use super::{
 
 /// Users who may only watch the world can read all keys below `space/WORLD/`.
 #[test]
-fn keys_below_the_prefix_of_a_world_do_not_contain_its_secret() {
+fn keys_with_the_prefix_of_a_world_do_not_contain_its_secret() {
     let test = WorldTest::new(settings(WORLD, 1, StandbyMode::None));
     let members = [test.start(1)];
     wait_until_all_tick("the world begins", &test.kv, &members);
@@ -24,7 +24,7 @@ fn keys_below_the_prefix_of_a_world_do_not_contain_its_secret() {
 }
 
 #[test]
-fn process_names_the_key_that_contains_an_invalid_secret() {
+fn process_reports_which_key_contains_an_invalid_secret() {
     let test = WorldTest::new(settings(WORLD, 1, StandbyMode::None));
     let key = format!("space-secret/{WORLD}");
     test.kv.put(&key, "short").unwrap();
@@ -68,7 +68,7 @@ pub(super) fn delete_keys(kv: &Kv, world: &str) {
 }
 
 #[test]
-fn world_continues_after_the_cluster_lost_the_worlds_keys() {
+fn world_continues_after_the_loss_of_its_keys() {
     let test = WorldTest::new(settings("forgotten", 2, StandbyMode::Required));
     let members: Vec<_> = (1..=2).map(|number| test.start(number)).collect();
     wait_until_all_tick("all regions begin", &test.kv, &members);

@@ -27,7 +27,7 @@ fn restarting_all_processes_in_turn_loses_no_entity() {
 
 /// After one process has left the world, each region has a complete standby again.
 #[test]
-fn kill_just_after_another_process_left_loses_no_entity() {
+fn killing_a_process_after_another_has_left_loses_no_entity() {
     for killed in [0, 1] {
         let test = WorldTest::new(settings("thinned", 3, StandbyMode::Required));
         let mut members: Vec<_> = (1..=3).map(|number| test.start(number)).collect();
@@ -41,7 +41,7 @@ fn kill_just_after_another_process_left_loses_no_entity() {
 }
 
 #[test]
-fn last_process_of_a_world_names_the_regions_that_it_keeps() {
+fn last_process_of_a_world_reports_the_regions_that_it_keeps() {
     let (test, mut members) = start_with_one_process("last", StandbyMode::Required);
     wait_until_each_exists_once(&test.kv, &members, 0..ENTITIES);
     let reports = members.remove(0).leave();

@@ -47,7 +47,7 @@ fn owner_killed_before_it_names_a_standby_loses_no_entity() {
 
 /// The new owners are killed while they name their first standby, or while this standby copies the region.
 #[test]
-fn owners_killed_as_soon_as_they_claim_lose_no_entity() {
+fn owners_killed_right_after_claiming_regions_lose_no_entity() {
     let (test, members) = start_with_one_process("claimed", StandbyMode::Required);
     for number in 2..2 + KILLED {
         let before = mark_entity_and_read_ticks(&members);
@@ -77,7 +77,7 @@ fn released_region_survives_the_loss_of_its_owner_and_keys() {
 
 /// Here, the process refuses all calls of clients, as if too many of them waited.
 #[test]
-fn process_with_too_many_calls_releases_and_hands_over_regions() {
+fn overloaded_process_releases_and_hands_over_its_regions() {
     let test = WorldTest::new(WorldSettings { expected: 1, ..settings("flooded", 2, StandbyMode::Required) });
     let (kv, times) = (connect(&test.keys.1).kv(), (PATIENCE, PATIENCE));
     let limits = SpaceLimits { orders_max: 0, ..SpaceLimits::default() };
@@ -106,7 +106,7 @@ fn call_again_and_again(space: Arc<Space<3, RandomWalk>>, stop: Arc<AtomicBool>)
 }
 
 #[test]
-fn regions_tick_although_calls_never_cease() {
+fn regions_tick_while_clients_make_calls_without_pause() {
     let (test, members) = start_with_one_process("incessant", StandbyMode::None);
     let stop = Arc::new(AtomicBool::new(false));
     call_again_and_again(Arc::clone(&members[0].space), Arc::clone(&stop));

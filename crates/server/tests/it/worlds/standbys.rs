@@ -117,7 +117,7 @@ fn acknowledged_spawn_survives_the_loss_of_its_owner() {
 /// Here, the standby pauses for longer than its lease. The owner names another process as the standby. This process
 /// ends before it has a copy.
 #[test]
-fn region_continues_if_an_interrupted_standby_is_named_again() {
+fn region_continues_when_its_former_standby_is_chosen_again() {
     let (test, mut members) = start_with_standby("interrupted");
     // Counted before the pause, because the owner reports each standstill only once.
     let reports = standstills(&members[0]);
@@ -151,7 +151,7 @@ fn region_continues_if_an_interrupted_standby_is_named_again() {
 
 /// Here, another process becomes the standby and ends. Meanwhile, the first standby stays connected and reads no keys.
 #[test]
-fn replaced_standby_that_is_named_again_gets_a_new_copy() {
+fn replaced_standby_that_is_chosen_again_gets_a_new_copy() {
     let (test, mut members) = start_with_standby("replaced");
     let keys_unread = stop_reading_keys(&test, &members[1]);
     write_standby(&test, ENDED);
@@ -168,7 +168,7 @@ fn replaced_standby_that_is_named_again_gets_a_new_copy() {
 
 /// Here, the region runs alone for a moment. Meanwhile, its standby reads no keys and stays connected.
 #[test]
-fn earlier_standby_of_a_lone_region_needs_a_new_copy() {
+fn standby_needs_a_new_copy_after_its_region_ran_without_it() {
     let (test, mut members) = start_with_standby("alone");
     let keys_unread = stop_reading_keys(&test, &members[1]);
     write_standby(&test, 0);
