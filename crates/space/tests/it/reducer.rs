@@ -99,7 +99,7 @@ fn reducer_has_the_owners_state_if_records_omit_velocities() {
 }
 
 #[test]
-fn frozen_copy_of_a_state_does_not_change_with_the_state() {
+fn changing_a_state_does_not_change_its_frozen_copy() {
     let (mut lockstep, mut reducer) = (lockstep_with_entities(), reducer(1));
     lockstep.tick().unwrap();
     apply(&mut reducer, &lockstep.take_records()[0].1).unwrap();
