@@ -384,7 +384,7 @@ fn appends_succeed_after_an_operator_removes_the_reserve() {
 }
 
 #[test]
-fn reserve_that_no_append_used_is_kept_by_a_restart() {
+fn disk_reserve_that_no_append_used_survives_a_restart() {
     let disk = FakeDisk::new(13);
     let (mut journal, _) = open(&disk).unwrap();
     let mut filled = reserve(&disk);
