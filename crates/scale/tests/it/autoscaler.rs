@@ -68,7 +68,7 @@ fn autoscaler_scales_out_on_backlog_and_back_in_when_idle() {
 }
 
 #[test]
-fn autoscaler_shutdown_starts_no_worker_and_ends_after_grace() {
+fn stopped_autoscaler_starts_no_worker_and_ends_after_draining() {
     let mut autoscaler = autoscaler(3, 12);
     run(&mut autoscaler, 0, 1_000, 0, false);
     autoscaler.stop(1_000, 400);
