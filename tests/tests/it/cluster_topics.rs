@@ -141,7 +141,7 @@ fn deleted_topic_is_gone_and_its_name_is_free_on_every_node() {
 }
 
 #[test]
-fn every_node_and_protocol_publishes_and_reads_every_topic() {
+fn every_topic_can_be_used_at_every_node_and_by_every_protocol() {
     let cluster = ClusterUnderTest::of(3);
     let clients: Vec<Client> = cluster.members.iter().map(ClusterNode::connect).collect();
     // Each topic is created through another node. The first record of each topic is published before the topic's
