@@ -342,7 +342,7 @@ fn reserve_stays_usable_after_a_lack_of_file_descriptors() {
 }
 
 #[test]
-fn discarded_records_free_their_room() {
+fn discarding_records_frees_their_disk_room() {
     let disk = FakeDisk::new(19);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 5, 100).unwrap();

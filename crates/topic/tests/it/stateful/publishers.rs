@@ -56,7 +56,7 @@ fn publisher_absence_counts_from_the_opening_of_the_topic() {
 }
 
 #[test]
-fn arrival_of_first_and_exit_of_last_publisher_are_reported() {
+fn first_arrival_and_last_exit_of_publishers_are_reported() {
     for options in [following(), conflated()] {
         let topic = small();
         let mut one = Setter::of(&topic);
