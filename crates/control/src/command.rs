@@ -349,7 +349,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_put_commands_of_clients_count_as_growing_the_state() {
+    fn client_commands_grow_the_state_only_if_they_put_a_key() {
         let put = KeyOperation::Put { key: b"k", value: b"v", lease: 0 };
         let delete = KeyOperation::Delete { key: b"k" };
         let transaction = |then, otherwise| ControlCommand::Transaction { compare: vec![], then, otherwise };

@@ -198,7 +198,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frozen_states_do_not_change_with_the_live_state(steps in prop::collection::vec(step(), 1..200)) {
+        fn changing_the_live_state_does_not_change_frozen_states(steps in prop::collection::vec(step(), 1..200)) {
             let (mut pages, mut model) = (Pages::default(), Vec::new());
             let mut kept: Vec<(FrozenPages<u32>, Vec<u32>)> = Vec::new();
             for step in steps {

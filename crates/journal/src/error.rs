@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lack_of_file_descriptors_is_found_among_the_causes() {
+    fn error_caused_by_a_lack_of_file_descriptors_is_recognized() {
         let lacking = || io::Error::from(rustix::io::Errno::MFILE);
         let failed = DiskError { action: "open", path: PathBuf::new(), source: lacking() };
         assert!(lacks_resource(&lacking()));

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_read_back_and_refused_when_truncated() {
+    fn message_is_read_back_whole_and_refused_if_truncated() {
         for request in samples() {
             let bytes = bytes_of(&request);
             let again: RaftRequest = decode_exact(bytes.clone(), "a request").unwrap();
@@ -324,7 +324,7 @@ mod tests {
         }
 
         #[test]
-        fn messages_with_a_byte_changed_are_decoded_or_refused(which in 0..7usize, at in any::<usize>(), to in any::<u8>()) {
+        fn message_with_a_changed_byte_is_decoded_or_refused(which in 0..7usize, at in any::<usize>(), to in any::<u8>()) {
             let mut bytes = bytes_of(&samples()[which]).to_vec();
             let at = at % bytes.len();
             bytes[at] = to;

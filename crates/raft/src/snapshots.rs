@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn snapshot_without_room_leaves_no_part_on_the_disk() {
+    fn snapshot_that_fails_for_lack_of_room_leaves_no_partial_file() {
         let (meta, mut refused) = (SnapshotMeta::default(), 0);
         for writes in 0..40 {
             let disk = FakeDisk::new(1);

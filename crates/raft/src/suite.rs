@@ -82,7 +82,7 @@ impl StoreBuilder<Types, RaftLog, Machines> for Stores {
 }
 
 #[tokio::test]
-async fn store_passes_openrafts_test_suite() {
+async fn store_passes_the_test_suite_of_openraft() {
     Suite::test_all(Stores).await.unwrap();
 }
 

@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn child_memory_budget_cannot_exceed_its_parents_budget() {
+    fn child_memory_budget_cannot_exceed_the_parent_budget() {
         let node = MemoryBudget::node(10_000, 0);
         let tenant = node.child(100_000);
         assert!(tenant.charge(8_000).is_ok());

@@ -45,7 +45,7 @@ fn request_reply_example_prints_the_reply() {
 }
 
 #[test]
-fn work_queue_example_completes_or_dead_letters_every_job() {
+fn work_queue_example_ends_each_job_as_done_or_dead_letter() {
     let output = output_of(env!("CARGO_BIN_EXE_work-queue"));
     let lines: Vec<_> = output.lines().collect();
     let expected = [

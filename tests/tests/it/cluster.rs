@@ -119,7 +119,7 @@ fn refused(dir: &Path, address: &str) -> String {
 }
 
 #[test]
-fn copy_of_a_running_node_is_refused_and_the_node_unharmed() {
+fn copy_of_a_running_node_is_refused_and_the_node_continues() {
     let mut cluster = ClusterUnderTest::of(3);
     cluster.put(2, "key", "before");
     for name in ["copy", "another copy"] {

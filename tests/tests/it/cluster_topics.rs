@@ -141,7 +141,7 @@ fn deleted_topic_is_gone_and_its_name_is_free_on_every_node() {
 }
 
 #[test]
-fn every_node_and_protocol_publishes_and_reads_every_topic() {
+fn every_topic_can_be_used_at_every_node_and_by_every_protocol() {
     let cluster = ClusterUnderTest::of(3);
     let clients: Vec<Client> = cluster.members.iter().map(ClusterNode::connect).collect();
     // Each topic is created through another node. The first record of each topic is published before the topic's
@@ -309,7 +309,7 @@ fn volatile_topic_has_a_new_epoch_after_the_loss_of_its_owner() {
 }
 
 #[test]
-fn owner_replaced_while_frozen_relays_records_to_the_new_owner() {
+fn owner_replaced_during_a_freeze_relays_records_to_the_new_one() {
     let cluster = ClusterUnderTest::of(3);
     let clients: Vec<Client> = cluster.members.iter().map(ClusterNode::connect).collect();
     publish(&clients[0], "t", [0]);

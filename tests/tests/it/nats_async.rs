@@ -74,7 +74,7 @@ fn async_nats_client_receives_headers_and_uses_wildcards() {
 }
 
 #[test]
-fn async_nats_supports_groups_requests_limits_and_drain() {
+fn async_nats_supports_groups_and_requests_and_limits_and_drain() {
     with_client(|node, client| async move {
         let _node = node;
         let mut members = Vec::new();

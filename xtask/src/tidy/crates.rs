@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_of_a_forbidden_dependency_states_file_and_line() {
+    fn finding_of_a_forbidden_dependency_names_file_and_line() {
         let mut packages = sample_packages();
         packages[0].dependencies.push("dunlin-topic".to_owned());
         let found = findings(packages, "[dependencies]\ndunlin-topic.workspace = true\n");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn unlisted_crate_fails_and_missing_listed_crate_warns() {
+    fn unlisted_crate_fails_and_listed_but_absent_crate_warns() {
         let mut packages = sample_packages();
         packages.push(package("stray", &[]));
         packages.remove(0);

@@ -78,7 +78,7 @@ fn sub_reports_that_no_publisher_of_a_state_is_connected() {
 }
 
 #[test]
-fn conflated_sub_prints_the_state_and_readable_entries() {
+fn sub_with_option_conflate_prints_state_and_readable_entries() {
     let node = Node::start();
     let rows = "id,timestamp,exchange_timestamp,price,volume,action,direction\n\
         1,9,5,78318.0,1.5,created,bid\n2,60,50,78319.0,0.5,created,ask\n";
@@ -119,7 +119,7 @@ fn plain_topic_or_unknown_reducer_kind_is_refused_with_a_reason() {
 }
 
 #[test]
-fn refused_line_ends_pub_after_all_sent_lines_are_acknowledged() {
+fn pub_stops_at_a_refused_line_and_awaits_acknowledgements() {
     let node = Node::start();
     node.run(&["topics", "create", "book", "--reducer", "book"]).done();
     // An encoded entry that removes a price level, followed by a line end. The entry itself contains no byte that is a

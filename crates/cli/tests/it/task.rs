@@ -54,7 +54,7 @@ fn tasks_are_submitted_completed_shown_and_watched() {
 }
 
 #[test]
-fn dunlin_task_why_names_the_label_that_no_worker_has() {
+fn task_why_command_names_the_label_that_no_worker_has() {
     let node = Node::start();
     let _plain = start_worker(&node, &["--kind", "where", "--", "echo", "plain"]);
     let submit = |arguments: &[&str]| node.run(&[&["task", "submit", "where"], arguments].concat());
@@ -189,7 +189,7 @@ fn failed_task_becomes_a_dead_letter_that_can_be_retried() {
 }
 
 #[test]
-fn dunlin_task_tenant_changes_only_the_given_settings() {
+fn task_tenant_command_changes_only_the_given_settings() {
     let node = Node::start();
     let set = |arguments: &[&str]| {
         node.run(&[&["task", "tenant", "acme"], arguments].concat()).done();
@@ -254,7 +254,7 @@ fn cancelling_a_task_ends_its_command() {
 }
 
 #[test]
-fn error_for_a_result_over_the_limit_names_its_size() {
+fn error_for_an_oversized_task_result_names_the_result_size() {
     let node = Node::start();
     let script = "head -c $(cat) /dev/zero | tr '\\0' x";
     let worker = start_worker(&node, &["--kind", "write", "--", "sh", "-c", script]);

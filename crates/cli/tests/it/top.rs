@@ -95,7 +95,7 @@ fn top_draws_in_a_terminal_until_q_is_pressed() {
 }
 
 #[test]
-fn json_of_top_on_a_terminal_has_no_raw_control_characters() {
+fn top_with_option_json_escapes_control_codes_on_a_terminal() {
     let node = Node::start();
     node.run(&["pub", "orders", "one"]).done();
     let client = Client::connect(&node.url, ClientOptions::default()).unwrap();

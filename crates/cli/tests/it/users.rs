@@ -75,7 +75,7 @@ fn added_users_log_in_with_their_credentials_until_removed() {
 }
 
 #[test]
-fn user_add_options_set_key_rules_nkeys_and_denied_patterns() {
+fn user_add_accepts_key_rules_nkeys_and_denied_patterns() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("users.toml").to_str().unwrap().to_owned();
     let user = |arguments: &[&str]| run(&[&["user", "--users-file", file.as_str()], arguments].concat(), "");
@@ -107,7 +107,7 @@ fn user_add_options_set_key_rules_nkeys_and_denied_patterns() {
 }
 
 #[test]
-fn user_add_ignores_dunlin_password_file_but_refuses_the_option() {
+fn user_add_refuses_a_password_file_and_ignores_its_variable() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let (file, secret) = (path("users.toml"), path("secret"));
@@ -199,7 +199,7 @@ fn user_add_through_a_symbolic_link_keeps_the_link() {
 }
 
 #[test]
-fn error_in_a_users_file_names_the_file_and_the_line() {
+fn error_in_users_toml_names_the_file_and_the_line() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("users.toml");
     std::fs::write(&file, "[users.ana]\npublish = ['a..b']\n").unwrap();

@@ -167,7 +167,7 @@ mod long {
 
     // The test is slow, because a node keeps idle workers for at least ten seconds.
     #[test]
-    fn backlog_puts_warm_workers_to_work_and_refills_the_pool() {
+    fn warm_workers_take_a_backlog_and_new_ones_refill_the_pool() {
         let options = ["--workers", &worker_command("sleep 0.5"), "--scale", "1..3", "--scale-warm", "2"];
         let node = Node::start_with(&options);
         until(

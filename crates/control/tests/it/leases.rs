@@ -33,7 +33,7 @@ fn renewed_lease_ends_one_ttl_after_its_renewal() {
 }
 
 #[test]
-fn advancing_to_an_earlier_time_leaves_the_time_unchanged() {
+fn earlier_time_does_not_set_the_clock_back() {
     let mut test = TestState::default();
     test.advance(1_000);
     test.advance(10);
@@ -277,7 +277,7 @@ fn anonymous_users_cannot_use_up_the_leases_of_nodes() {
 }
 
 #[test]
-fn count_of_due_changes_includes_each_lease_and_its_keys() {
+fn ending_lease_counts_as_one_change_plus_one_for_each_key() {
     let mut test = TestState::default();
     let lease = test.grant(1_000);
     test.put_with_lease("a", "1", lease);
@@ -292,7 +292,7 @@ fn count_of_due_changes_includes_each_lease_and_its_keys() {
 }
 
 #[test]
-fn keys_that_commands_may_delete_are_counted_before_execution() {
+fn number_of_keys_that_commands_may_delete_is_known_in_advance() {
     let mut test = TestState::default();
     let lease = test.grant(1_000);
     for key in ["a", "b"] {

@@ -33,7 +33,7 @@ fn command_without_effect_uses_no_revision() {
 }
 
 #[test]
-fn write_expecting_another_revision_is_refused() {
+fn write_is_refused_if_the_key_is_not_at_the_expected_revision() {
     let mut test = TestState::default();
     let put_if = |expect| ControlCommand::PutIf { key: b"a", value: b"v", lease: 0, expect };
     assert_eq!(test.apply(put_if(7)), Err(ControlRefusal::Mismatch { modified: 0 }));

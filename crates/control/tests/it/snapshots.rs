@@ -54,7 +54,7 @@ fn restored_state_behaves_like_the_original() {
 }
 
 #[test]
-fn frozen_copy_of_a_state_does_not_change_with_the_state() {
+fn changing_a_state_does_not_change_its_frozen_copy() {
     let mut test = filled_state();
     let frozen = test.state.freeze();
     let before = blocks(&test.state);

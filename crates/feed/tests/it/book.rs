@@ -124,7 +124,7 @@ proptest! {
     }
 
     #[test]
-    fn checking_garbage_leaves_the_book_unchanged(payload in prop::collection::vec(0_u8..4, 0..100)) {
+    fn check_of_a_random_payload_leaves_the_book_unchanged(payload in prop::collection::vec(0_u8..4, 0..100)) {
         let mut book = book_of(&[set(Side::Bid, 5, 1), set(Side::Ask, 7, 2)]);
         let (bytes, checksum) = (snapshot(&mut book), book.checksum());
         let garbage = RecordFrame::new(&payload);
@@ -249,7 +249,7 @@ fn record_that_replaces_all_levels_of_a_full_side_is_accepted() {
 }
 
 #[test]
-fn replica_older_than_the_kept_removals_needs_a_snapshot() {
+fn replica_that_missed_a_forgotten_removal_needs_a_snapshot() {
     let limits = FeedLimits { removals_min: 4, ..FeedLimits::default() };
     let mut book = Book::with_limits(Scale::default(), limits);
     for seq in 1..=20 {

@@ -157,7 +157,7 @@ impl Random {
 }
 
 #[test]
-fn level_book_replicas_converge_for_every_read_mode() {
+fn replicas_of_a_level_book_converge_in_every_read_mode() {
     let mut random = Random(1);
     let payload = |_| {
         let mut payload = Vec::new();
@@ -176,7 +176,7 @@ fn level_book_replicas_converge_for_every_read_mode() {
 }
 
 #[test]
-fn order_book_replicas_converge_for_every_read_mode() {
+fn replicas_of_an_order_book_converge_in_every_read_mode() {
     let (mut random, mut open_ids) = (Random(2), Vec::new());
     let payload = |id: usize| {
         let mut payload = Vec::new();

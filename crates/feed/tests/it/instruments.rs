@@ -86,7 +86,7 @@ fn error_for_an_unknown_field_names_the_field_and_location() {
 }
 
 #[test]
-fn error_for_a_missing_or_invalid_value_states_the_requirement() {
+fn error_for_a_missing_or_invalid_value_names_the_requirement() {
     assert_eq!(json("{}").unwrap_err(), "config must contain at least one instrument");
     assert_eq!(json(r#"{"instruments": [{}]}"#).unwrap_err(), "instrument_id cannot be empty");
     assert_eq!(refused(r#""tickSize": 0"#), "tick_size must be > 0 for X");

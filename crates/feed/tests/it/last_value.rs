@@ -170,7 +170,7 @@ fn values_beyond_the_byte_limit_are_refused() {
 }
 
 #[test]
-fn changing_a_key_twice_in_a_batch_frees_its_bytes_once() {
+fn batch_that_changes_a_key_twice_frees_the_old_value_once() {
     let limits = FeedLimits { last_bytes_max: 100, ..FeedLimits::default() };
     let mut values = LastValue::with_limits(limits);
     append(&mut values, 1, &RecordFrame::keyed(b"a", &[0; 60])).unwrap();

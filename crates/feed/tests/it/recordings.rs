@@ -203,7 +203,7 @@ fn opening_rows_form_one_record_and_later_rows_change_the_book() {
 }
 
 #[test]
-fn deletions_followed_by_other_rows_change_the_book() {
+fn deletion_changes_the_book_if_other_rows_follow_it() {
     let rows = "1,9,5,10.0,1,created,bid\n2,9,5,11.0,1,created,ask\n1,70,70,10.0,1,deleted,bid\n\
                 3,80,75,10.0,1,created,bid\n2,90,90,11.0,1,deleted,ask\n2,91,91,11.0,1,deleted,ask\n";
     let result = bitstamp(rows, false);
@@ -256,7 +256,7 @@ fn columns_are_found_by_heading_and_missing_ones_are_reported() {
 const CROSSED: &str = "1,9,5,100.0,1,created,bid\n2,9,5,101.0,1,created,ask\n3,9,5,102.0,1,created,ask\n";
 
 #[test]
-fn opening_book_order_that_is_crossed_for_1_s_is_a_phantom() {
+fn order_in_the_opening_book_is_a_phantom_if_crossed_for_1_s() {
     let rows = format!(
         "{CROSSED}4,20,20000,101.0,1,created,bid\n5,30,20999,90.0,1,created,bid\n6,40,21000,90.0,1,created,bid\n"
     );
@@ -269,7 +269,7 @@ fn opening_book_order_that_is_crossed_for_1_s_is_a_phantom() {
 }
 
 #[test]
-fn opening_book_order_that_trades_skip_is_a_phantom() {
+fn order_in_the_opening_book_is_a_phantom_if_trades_go_past_it() {
     let rows = format!(
         "{CROSSED}4,20,15000,105.0,1,created,ask\n4,20,15001,105.0,0.0,deleted,ask\n1,30,16001,100.0,1,deleted,bid\n"
     );
@@ -281,7 +281,7 @@ fn opening_book_order_that_trades_skip_is_a_phantom() {
 }
 
 #[test]
-fn briefly_crossed_order_is_no_phantom_order() {
+fn briefly_crossed_order_is_not_reported_as_a_phantom() {
     let passing = format!(
         "{CROSSED}4,20,20000,103.0,2,created,bid\n4,20,20000,101.0,1,changed,bid\n2,20,20001,101.0,0.0,deleted,ask\n\
          4,20,20002,102.0,0,deleted,bid\n3,20,20002,102.0,0,deleted,ask\n5,20,30000,90.0,1,created,bid\n"
@@ -386,7 +386,7 @@ proptest! {
 
     /// The fields of the rows are random, but chosen so that many rows name an order that exists.
     #[test]
-    fn rows_in_any_order_become_records_the_reducer_accepts(
+    fn rows_in_any_order_yield_records_that_the_reducer_accepts(
         rows in prop::collection::vec((1..6_u64, 0..4_usize, 0..4_usize, 0..3_usize, 0..4_usize, 0..2000_u64), 1..60),
         cut in any::<u8>(),
     ) {

@@ -52,7 +52,7 @@ fn scan_returns_only_synced_records_and_continues_after_syncs() {
 }
 
 #[test]
-fn scan_finds_the_end_mark_of_a_closed_log_only() {
+fn scan_finds_an_end_mark_only_in_a_closed_log() {
     let disk = FakeDisk::new(11);
     let has_end_mark = || {
         let reader = Reader::open(Arc::new(disk.clone()), &dir()).unwrap();
@@ -72,7 +72,7 @@ fn scan_finds_the_end_mark_of_a_closed_log_only() {
 }
 
 #[test]
-fn journal_load_returns_whole_blocks_up_to_the_byte_limit() {
+fn load_from_a_journal_returns_whole_blocks_up_to_a_byte_limit() {
     let disk = FakeDisk::new(3);
     let (mut journal, _) = open(&disk).unwrap();
     for block in 0..50 {

@@ -342,7 +342,7 @@ fn reserve_stays_usable_after_a_lack_of_file_descriptors() {
 }
 
 #[test]
-fn discarded_records_free_their_room() {
+fn discarding_records_frees_their_disk_room() {
     let disk = FakeDisk::new(19);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 5, 100).unwrap();
@@ -384,7 +384,7 @@ fn appends_succeed_after_an_operator_removes_the_reserve() {
 }
 
 #[test]
-fn reserve_that_no_append_used_is_kept_by_a_restart() {
+fn disk_reserve_that_no_append_used_survives_a_restart() {
     let disk = FakeDisk::new(13);
     let (mut journal, _) = open(&disk).unwrap();
     let mut filled = reserve(&disk);

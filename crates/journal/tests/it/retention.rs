@@ -16,7 +16,7 @@ fn fill(journal: &mut Journal, records: u64) {
 }
 
 #[test]
-fn oldest_files_are_dropped_beyond_the_logs_byte_limit() {
+fn log_over_its_byte_limit_drops_its_oldest_files() {
     let disk = FakeDisk::new(1);
     let config = JournalConfig { retain_bytes: Some(32 << 10), ..small() };
     let (mut journal, _) = open_with(&disk, config).unwrap();
@@ -54,7 +54,7 @@ fn journal_files_with_only_outdated_records_are_dropped() {
 }
 
 #[test]
-fn truncation_keeps_every_record_from_the_given_position_on() {
+fn truncation_keeps_every_record_at_or_after_its_position() {
     let disk = FakeDisk::new(3);
     let (mut journal, _) = open(&disk).unwrap();
     fill(&mut journal, 300);

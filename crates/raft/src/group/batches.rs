@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn leader_clock_continues_from_the_state_machines_time() {
+    fn leader_clock_continues_from_the_time_of_the_state_machine() {
         let (mut clock, began) = (Clock::default(), Instant::now());
         let at = |ms| began + Duration::from_millis(ms);
         assert_eq!(clock.now_ms(at(0), 1, 500), 500);

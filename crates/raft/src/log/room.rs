@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn disk_space_reports_why_the_snapshot_reserve_is_not_filled() {
+    fn shortage_of_the_snapshot_reserve_is_reported_with_its_cause() {
         let room = DiskSpace::default();
         let lacking = RaftGroupError::LacksResource("no file descriptors".to_owned());
         room.set_snapshot_shortage(Some(lacking.clone()));

@@ -153,7 +153,7 @@ async fn new_leader_counts_its_won_election() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn members_can_be_read_from_a_groups_files() {
+async fn members_can_be_read_from_the_files_of_a_group() {
     let read = |cluster: &TestCluster, id: u64| {
         let disk: Arc<dyn Disk> = cluster.disks[&id].clone();
         members_on_disk(&disk, Path::new("/raft")).unwrap()

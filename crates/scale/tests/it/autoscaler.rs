@@ -68,7 +68,7 @@ fn autoscaler_scales_out_on_backlog_and_back_in_when_idle() {
 }
 
 #[test]
-fn autoscaler_shutdown_starts_no_worker_and_ends_after_grace() {
+fn stopped_autoscaler_starts_no_worker_and_ends_after_draining() {
     let mut autoscaler = autoscaler(3, 12);
     run(&mut autoscaler, 0, 1_000, 0, false);
     autoscaler.stop(1_000, 400);
@@ -82,7 +82,7 @@ fn autoscaler_shutdown_starts_no_worker_and_ends_after_grace() {
 }
 
 #[test]
-fn load_meter_averages_signals_and_measures_arrival_rates() {
+fn load_meter_computes_average_signals_and_arrival_rates() {
     let mut meter = LoadMeter::default();
     assert_eq!(
         meter.measure(1_000, SchedulerTotals { submitted: 70, ended: 30 }).arrived_per_s,

@@ -36,7 +36,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn worker_fleet_stays_within_the_policys_bounds(
+    fn worker_fleet_stays_within_the_bounds_of_its_policy(
         samples in samples(), seed in any::<u64>()
     ) {
         let delays = ProviderDelays { interruptions_per_hour: 2.0, spot_max: Some(12), ..ProviderDelays::cloud() };

@@ -54,7 +54,7 @@ fn needed_worker_size_is_p95_of_cpu_and_p99_of_memory_use() {
 }
 
 #[test]
-fn simulated_saving_strategies_lower_the_cost() {
+fn cost_saving_strategies_lower_the_simulated_monthly_cost() {
     let workload = Workload::Diurnal { low_per_s: 2.0, high_per_s: 14.0, day_ms: 3_600_000, differ: 0.05 };
     let policy = Policy::cloud(4, 60).with_forecast(75_000, vec![48]);
     let need = WorkerNeed { cpus: 1.4, memory_gib: 4.6 };

@@ -81,7 +81,7 @@ fn error_in_a_scaling_document_names_the_invalid_field() {
 }
 
 #[test]
-fn scaling_plan_has_workers_cost_and_warnings() {
+fn scaling_plan_states_worker_count_and_cost_and_warnings() {
     let document = ScalingDocument::parse(SEED).unwrap();
     let planned = plan(&document, &DEMAND, &Prices::default(), &SimulatedNode::default());
     assert_eq!(planned.workers_peak, 185);

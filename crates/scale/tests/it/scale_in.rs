@@ -79,7 +79,7 @@ fn scale_in_drains_only_idle_workers() {
 }
 
 #[test]
-fn draining_grace_is_the_longer_of_a_minute_and_the_task_time() {
+fn draining_worker_gets_a_minute_or_more_if_its_tasks_need_it() {
     for (grace_ms, expected_ms) in [(0, 60_000), (5_000, 60_000), (900_000, 900_000)] {
         let mut simulation = oversized_fleet(Policy::cloud(10, 50));
         for _ in 0..400 {

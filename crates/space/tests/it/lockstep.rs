@@ -144,7 +144,7 @@ fn flock_with_too_few_ghosts_moves_differently_in_three_regions() {
 }
 
 #[test]
-fn standby_that_reads_the_records_has_the_owners_state() {
+fn standby_that_reads_the_records_has_the_state_of_the_owner() {
     let world = WorldBox::<3>::cube(100.0).unwrap();
     let walk = Sees(RandomWalk { speed_max: 40.0, turn: 6.0 });
     let mut setup = RegionSetup::new(RegionId(0), world, 1.0);

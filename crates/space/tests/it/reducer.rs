@@ -43,7 +43,7 @@ fn lockstep_with_entities() -> Lockstep<3, RandomWalk> {
 }
 
 #[test]
-fn reducer_restored_from_a_snapshot_has_the_owners_state() {
+fn reducer_restored_from_a_snapshot_has_the_state_of_the_owner() {
     let (mut lockstep, mut reducers) = (lockstep_with_entities(), [reducer(1), reducer(2)]);
     let mut late: Option<[RegionReducer<3>; 2]> = None;
     for tick in 0..40 {
@@ -74,7 +74,7 @@ fn reducer_restored_from_a_snapshot_has_the_owners_state() {
 
 /// In this test, the records of entities that fly straight omit the velocities, and rows are sorted in parts.
 #[test]
-fn reducer_has_the_owners_state_if_records_omit_velocities() {
+fn reducer_matches_the_owner_even_if_records_omit_velocities() {
     let world = WorldBox::<3>::cube(100.0).unwrap();
     let setup = RegionSetup { sort_every: 4, ..RegionSetup::new(RegionId(0), world, 1.0) };
     let (mut reducers, mut dice) = ([reducer(1), reducer(2)], Dice(3));
@@ -99,7 +99,7 @@ fn reducer_has_the_owners_state_if_records_omit_velocities() {
 }
 
 #[test]
-fn frozen_copy_of_a_state_does_not_change_with_the_state() {
+fn changing_a_state_does_not_change_its_frozen_copy() {
     let (mut lockstep, mut reducer) = (lockstep_with_entities(), reducer(1));
     lockstep.tick().unwrap();
     apply(&mut reducer, &lockstep.take_records()[0].1).unwrap();

@@ -34,7 +34,7 @@ fn restore(scene: &mut Scene) {
 }
 
 #[test]
-fn lanes_without_tasks_do_not_count_towards_lanes_max() {
+fn lanes_without_tasks_do_not_count_towards_the_lane_limit() {
     let mut scene = scene_with_two_tenants(SchedulerLimits { lanes_max: 3, ..SchedulerLimits::default() });
     for number in 0..100 {
         let task = submit(&mut scene, "a", &format!("kind-{number}")).unwrap();
@@ -104,7 +104,7 @@ fn task_classes_without_tasks_are_freed_for_other_tenants() {
 }
 
 #[test]
-fn task_classes_with_needed_labels_are_freed_with_their_tasks() {
+fn task_class_with_needed_labels_is_freed_with_its_last_task() {
     let mut scene =
         scene_with_two_tenants(SchedulerLimits { lanes_max: 10_000, ..SchedulerLimits::default() });
     for number in 0..3_000_u32 {

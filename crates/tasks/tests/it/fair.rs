@@ -47,7 +47,7 @@ fn add_tenants(scene: &mut Scene, weights: &[(&'static str, u32)], each: usize) 
 }
 
 #[test]
-fn tenant_shares_divide_task_cost_and_not_task_counts() {
+fn tenant_shares_apply_to_task_cost_and_not_to_task_counts() {
     let mut scene = Scene::default();
     add_tenants(&mut scene, &[("a", 1), ("b", 1), ("c", 2)], 5_000);
     let cost = |tenant: &str| if tenant == "a" { 20_000 } else { 5_000 };

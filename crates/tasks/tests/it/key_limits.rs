@@ -29,7 +29,7 @@ fn scene_with_limit_of_one() -> Scene {
 }
 
 #[test]
-fn task_that_no_worker_can_run_leaves_its_key_limit_to_others() {
+fn key_limit_goes_first_to_tasks_that_some_worker_can_run() {
     let mut scene = scene_with_limit_of_one();
     scene.join_with(worker_for_kind(b"work", 1));
     let (gpu, plain) = (scene.submit(gpu_task_of_ann()), scene.submit(labelled_ann(work())));
@@ -57,7 +57,7 @@ fn task_that_no_worker_can_run_leaves_its_key_limit_to_others() {
 
 /// Advances the time past the moments at which the token and the delayed task are due.
 #[test]
-fn delayed_task_that_no_worker_can_run_overtakes_no_other_task() {
+fn task_starts_before_a_delayed_one_that_no_worker_can_run() {
     let mut scene = Scene::default();
     let limit =
         KeyLimit { rate: Some(Rate { count: 1, per_ms: 100, burst: 1 }), ..KeyLimit::running(b"user", 1) };
@@ -143,7 +143,7 @@ fn task_without_a_suitable_worker_takes_no_rate_token() {
 }
 
 #[test]
-fn task_displaced_from_a_key_limit_gives_up_its_other_limits() {
+fn task_that_loses_one_key_limit_releases_its_other_limits() {
     let mut scene = Scene::default();
     let limits = vec![KeyLimit::running(b"user", 1), KeyLimit::running(b"site", 1)];
     scene.set_tenant(TenantSettings { limits, ..TenantSettings::new(b"a") });

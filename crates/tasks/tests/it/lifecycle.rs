@@ -356,7 +356,7 @@ fn idempotency_key_returns_its_task_while_the_task_is_kept() {
 }
 
 #[test]
-fn publish_task_repeats_its_publication_until_confirmed() {
+fn publishing_task_repeats_its_publication_until_confirmed() {
     let mut scene = Scene::new();
     let task = NewTask { kind: PUBLISH, subject: b"orders.late", not_before_ms: 3_000, ..work() };
     let task = scene.submit(task);
@@ -375,7 +375,7 @@ fn publish_task_repeats_its_publication_until_confirmed() {
 }
 
 #[test]
-fn publish_task_is_not_repeated_after_its_deadline() {
+fn publishing_task_does_not_publish_after_its_deadline() {
     let mut scene = Scene::new();
     let task = scene.submit(NewTask { kind: PUBLISH, subject: b"orders.late", deadline_ms: 7_000, ..work() });
     scene.advance(5_000);
@@ -551,7 +551,7 @@ fn command_that_may_change_too_many_tasks_is_recognized() {
 }
 
 #[test]
-fn scheduler_predicts_how_many_dependents_a_task_end_changes() {
+fn scheduler_predicts_how_many_tasks_the_end_of_a_task_changes() {
     let mut scene = Scene::new();
     let first = scene.submit_plain();
     let after = |task| NewTask { after: vec![TaskDependency::Task { task }], ..work() };
@@ -577,7 +577,7 @@ fn scheduler_predicts_how_many_dependents_a_task_end_changes() {
 }
 
 #[test]
-fn scheduler_predicts_how_many_dependents_a_discard_changes() {
+fn scheduler_predicts_changes_by_a_discarded_dead_letter() {
     let mut scene = Scene::with(SchedulerLimits { dead_max: 1, ..SchedulerLimits::default() });
     scene.set_tenant(TenantSettings::new(b"a"));
     let first = scene.submit_plain();

@@ -47,7 +47,7 @@ fn task_runs_only_on_a_worker_with_all_its_needed_labels() {
 }
 
 #[test]
-fn needed_labels_do_not_change_a_tenants_priority_order() {
+fn needed_labels_do_not_change_the_priority_order_of_a_tenant() {
     let mut scene = Scene::new();
     let labels = [&[A100][..], &[], &[EU], &[A100, EU]];
     let at = |at: usize| NewTask { priority: (at % 3) as u8, ..task_needing(labels[at % 4]) };
@@ -99,7 +99,7 @@ fn least_specialised_worker_is_chosen_first() {
 }
 
 #[test]
-fn tenant_bound_worker_takes_no_other_tenants_tasks() {
+fn worker_bound_to_a_tenant_takes_no_task_of_another_tenant() {
     let mut scene = tenants(&["a", "b", "c"]);
     for name in ["c", "b", "a"] {
         scene.submit_all(name, vec![work(); 3]);
@@ -124,7 +124,7 @@ fn tenant_bound_worker_takes_no_other_tenants_tasks() {
 }
 
 #[test]
-fn tenant_bound_worker_prefetches_only_its_tenants_tasks() {
+fn worker_bound_to_a_tenant_prefetches_only_tasks_of_the_tenant() {
     let mut scene = tenants(&["a", "b"]);
     scene.submit_all("b", vec![work(); 50]);
     scene.submit_all("a", vec![work(); 2]);
@@ -192,7 +192,7 @@ fn scaling_signals_do_not_count_tasks_that_no_worker_can_run() {
 }
 
 #[test]
-fn number_of_needed_label_sets_has_a_tenant_and_a_total_limit() {
+fn needed_label_sets_are_limited_for_each_tenant_and_in_total() {
     let mut scene = tenants(&["a"]);
     let values: Vec<String> = (0..2_000).map(|at| at.to_string()).collect();
     let task =

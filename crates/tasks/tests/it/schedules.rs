@@ -90,7 +90,7 @@ fn schedule_of_publishing_tasks_publishes_at_each_due_time() {
 }
 
 #[test]
-fn schedule_without_a_time_within_fifty_years_is_refused() {
+fn schedule_that_is_never_due_within_fifty_years_is_refused() {
     let mut scene = scene();
     let mut schedule = |cron: &'static [u8]| {
         let (tenant, name, task) = (&b"a"[..], &b"rare"[..], work());

@@ -281,7 +281,7 @@ fn single_worker_with_one_slot_serves_all_shards_fairly() {
 }
 
 #[test]
-fn slots_move_to_a_shard_with_new_demand_within_110_ms() {
+fn slots_move_within_110_ms_to_a_shard_with_new_demand() {
     let mut cluster = Cluster::new(2, 20, 1, 0);
     let tenants = ["acme", "tenant-1"];
     assert_ne!(cluster.shard_of(tenants[0]), cluster.shard_of(tenants[1]));

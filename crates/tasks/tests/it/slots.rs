@@ -11,7 +11,7 @@ fn tenant_demand(demand: u64, weight: u32) -> TenantDemand {
 const MANY: u64 = 1_000_000;
 
 #[test]
-fn slots_of_a_shard_follow_its_tenants_weights_and_demands() {
+fn slots_of_a_shard_follow_weight_and_demand_of_its_tenants() {
     assert_eq!(
         due_slots(&[vec![tenant_demand(MANY, 1); 3], vec![tenant_demand(MANY, 1)]], 100),
         [75.0, 25.0]
@@ -86,7 +86,7 @@ fn workers(shards: usize) -> impl Strategy<Value = Vec<WorkerSlots>> {
 
 proptest! {
     #[test]
-    fn slots_due_to_all_shards_add_up_to_the_number_of_slots(shards in tenant_demands(), slots in 1..500u64) {
+    fn exact_slot_shares_of_all_shards_add_up_to_the_slot_count(shards in tenant_demands(), slots in 1..500u64) {
         let due = due_slots(&shards, slots);
         prop_assert!((due.iter().sum::<f64>() - slots as f64).abs() < 1e-6, "{due:?}");
         let any_reserved = shards.iter().flatten().any(|tenant| tenant.reserved > 0);
@@ -114,7 +114,7 @@ proptest! {
     }
 
     #[test]
-    fn allotted_slots_converge_within_each_workers_task_limit(
+    fn slots_reach_their_targets_and_no_worker_exceeds_its_limit(
         (mut workers, parts) in (2..6usize).prop_flat_map(|shards| (workers(shards), prop::collection::vec(1..100u32, shards))),
         ends in prop::collection::vec(any::<u8>(), 64),
     ) {

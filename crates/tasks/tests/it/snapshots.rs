@@ -110,7 +110,7 @@ fn state_is_restored_after_removal_of_limits_that_tasks_used() {
 }
 
 #[test]
-fn frozen_copy_of_a_state_does_not_change_with_the_state() {
+fn changing_a_state_does_not_change_its_frozen_copy() {
     let mut scene = full();
     let frozen = scene.state.freeze();
     let before = blocks(&scene.state);

@@ -22,7 +22,7 @@ fn overlapping<'a>(index: &'a PatternIndex<&'static str>, text: &str) -> Vec<&'a
 }
 
 #[test]
-fn pattern_index_finds_a_subjects_topic_by_name_or_wildcard() {
+fn pattern_index_finds_topic_of_a_subject_by_name_or_wildcard() {
     let index = index(&["a", "a.b", "b.*.x", "b.c.y", "c.>"]);
     let owner = |text: &str| index.owner(Subject::parse(text).unwrap()).copied();
     assert_eq!(owner("a"), Some("a"));

@@ -58,7 +58,7 @@ fn batch_that_mixes_repeated_and_new_records_is_refused() {
 }
 
 #[test]
-fn producer_instance_fences_older_instances_when_it_appends() {
+fn older_producer_instance_is_fenced_once_a_newer_one_appends() {
     let mut producers = Producers::new(ProducerLimits::of(&LogLimits::default()));
     publish(&mut producers, mark(7, 1, 50), 1, 1).unwrap();
     assert_eq!(producers.check(mark(7, 2, 1), 1), Ok(DuplicateVerdict::Fresh));

@@ -54,7 +54,7 @@ fn invalid_subject_text_is_refused_with_the_defect() {
 }
 
 #[test]
-fn literal_prefix_of_the_longest_subject_is_the_whole_subject() {
+fn pattern_without_wildcards_matches_the_longest_subject() {
     let text = "a".repeat(SUBJECT_BYTES_MAX);
     assert_eq!(pattern(&text).literal_prefix(), text);
     assert!(pattern(&text).matches(subject(&text)));
@@ -98,7 +98,7 @@ fn star_matches_one_token_and_gt_matches_one_or_more() {
 }
 
 #[test]
-fn subscription_filters_records_only_of_partly_matching_topics() {
+fn topic_needs_a_subject_filter_only_if_it_matches_in_part() {
     let select = |p: &str, topic: &str| pattern(p).select(&pattern(topic));
     assert_eq!(select("a.b", "a.b"), Selection::Everything);
     assert_eq!(select(">", "a.>"), Selection::Everything);
@@ -200,7 +200,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn pattern_overlap_and_cover_agree_with_a_check_of_each_subject(a in pattern_text(), b in pattern_text()) {
+    fn pattern_overlap_and_coverage_equal_a_check_of_each_subject(a in pattern_text(), b in pattern_text()) {
         let subjects = all_subjects();
         let both = subjects.iter().any(|s| naive(&a, s) && naive(&b, s));
         let all = subjects.iter().all(|s| !naive(&b, s) || naive(&a, s));

@@ -82,7 +82,7 @@ fn batch_larger_than_a_segment_gets_its_own_segment() {
 }
 
 #[test]
-fn record_up_to_record_bytes_max_is_accepted() {
+fn large_record_within_the_record_byte_limit_is_accepted() {
     let bytes = 20 << 20;
     let large_records = TopicConfig { record_bytes_max: 32 << 20, ..config(64 << 20) };
     let topic = topic_of(large_records, &budget(), MANUAL);

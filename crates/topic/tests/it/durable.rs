@@ -228,7 +228,7 @@ fn failed_disk_stops_publishing_but_not_reading() {
 }
 
 #[test]
-fn publish_is_acknowledged_at_the_topics_acknowledgement_level() {
+fn publish_is_acknowledged_at_the_level_of_its_topic() {
     for level in [AckLevel::Memory, AckLevel::Written, AckLevel::Synced] {
         let disk = MemoryStore::new();
         let topic = disk.topic_of(durable(level), &budget(), RUNNING, disk.recovered(1));
@@ -457,7 +457,7 @@ fn start_by_time_finds_records_that_are_only_on_disk() {
 /// A mirror's feed begins up to a second early, because the clocks of two nodes may differ. Nevertheless, it must not
 /// include records from before the owner's restart.
 #[test]
-fn mirror_that_starts_at_a_time_gets_no_pre_restart_record() {
+fn mirror_starting_at_a_time_gets_no_record_before_a_restart() {
     let disk = MemoryStore::new();
     let texts_since = |topic: &Arc<Topic>, since_ns: u64| -> Vec<String> {
         let name = SubscribeOptions::MIRROR.to_owned();

@@ -58,7 +58,7 @@ fn payload_that_is_being_read_survives_further_publishing() {
 }
 
 #[test]
-fn subscriber_with_on_gap_newest_continues_after_the_gap() {
+fn subscriber_with_gap_option_newest_continues_after_the_gap() {
     let topic = small_topic();
     let mut numbered = NumberedPublisher::of(&topic);
     let mut reader = subscriber(&topic, &on_gap(OnGap::Newest));
@@ -72,7 +72,7 @@ fn subscriber_with_on_gap_newest_continues_after_the_gap() {
 }
 
 #[test]
-fn subscriber_with_on_gap_fail_gets_the_gap_and_then_ends() {
+fn subscriber_with_gap_option_fail_gets_the_gap_and_then_ends() {
     let topic = small_topic();
     let mut numbered = NumberedPublisher::of(&topic);
     let mut reader = subscriber(&topic, &on_gap(OnGap::Fail));

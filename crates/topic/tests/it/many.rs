@@ -108,7 +108,7 @@ fn new_topic_is_read_from_its_first_record() {
 }
 
 #[test]
-fn deletion_is_delivered_after_the_topics_last_record() {
+fn deletion_is_delivered_after_the_last_record_of_the_topic() {
     let topics = [named("staying", 1 << 20, MANUAL), named("going", 1 << 20, MANUAL)];
     let new_logs = NewLogs::new();
     let mut reader = subscriber_of(&topics, Some(Arc::clone(&new_logs)), MANUAL);

@@ -54,7 +54,7 @@ fn segment_memory_is_released_after_its_last_read() {
 }
 
 #[test]
-fn only_the_record_over_a_tenants_memory_budget_is_refused() {
+fn only_a_record_over_the_memory_budget_of_a_tenant_is_refused() {
     let node = MemoryBudget::node(1 << 20, 0);
     let (small, large) = (node.child(64 << 10), node.child(1 << 20));
     let poor = topic_of(TopicConfig { by_ref_bytes_min: u32::MAX, ..config(1 << 20) }, &small, MANUAL);
@@ -121,7 +121,7 @@ fn topic_memory_is_released_with_the_topic_and_subscribers() {
 }
 
 #[test]
-fn panic_in_a_subscribers_closure_loses_no_record() {
+fn panic_in_a_closure_passed_to_a_subscriber_loses_no_record() {
     let budget = budget();
     let topic = topic_of(config(64 << 10), &budget, MANUAL);
     let mut numbered = NumberedPublisher::of(&topic);

@@ -134,7 +134,7 @@ fn publish(topic: &Arc<Topic>, payloads: &[&str]) {
 }
 
 #[test]
-fn mirrored_records_have_the_owners_positions_and_times() {
+fn mirrored_records_keep_the_positions_and_times_of_the_owner() {
     let owned = small_topic();
     let owner = Owner::of(&owned);
     let mirror = mirror_of(&owner, config(64 << 10));
@@ -212,7 +212,7 @@ fn flush_returns_an_error_for_each_refused_record() {
 }
 
 #[test]
-fn sequence_that_restarts_at_1_ends_the_mirrors_epoch() {
+fn sequence_that_restarts_at_1_ends_the_epoch_of_a_mirror() {
     let owned = small_topic();
     let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
     let (mut quick, mut slow) =
@@ -230,7 +230,7 @@ fn sequence_that_restarts_at_1_ends_the_mirrors_epoch() {
 }
 
 #[test]
-fn later_topic_has_no_record_before_a_reported_unknown_end() {
+fn deletion_with_unknown_end_hides_no_record_of_a_later_topic() {
     let owned = small_topic();
     let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
     let (mut quick, mut slow) =
@@ -264,7 +264,7 @@ fn later_topic_has_no_record_before_a_reported_unknown_end() {
 }
 
 #[test]
-fn mirror_gets_records_before_its_first_one_from_the_owner() {
+fn owner_supplies_records_that_precede_the_start_of_a_mirror() {
     let owned = small_topic();
     let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
     publish(&owned, &["1", "2", "3"]);
@@ -277,7 +277,7 @@ fn mirror_gets_records_before_its_first_one_from_the_owner() {
 }
 
 #[test]
-fn subscriber_before_a_mirrors_start_gets_all_records_or_a_gap() {
+fn subscriber_gets_records_that_precede_a_mirror_or_a_gap() {
     let owned = small_topic();
     let owner = Owner::of(&owned);
     publish(&owned, &["1", "2", "3"]);
@@ -400,7 +400,7 @@ fn mirror_refilled_from_a_requested_position_has_no_gap() {
 }
 
 #[test]
-fn mirror_refuses_reads_from_before_its_first_record() {
+fn mirror_refuses_local_reads_that_start_before_its_records() {
     let (owner, mirror, _newest) = mirror_fed_mid_epoch();
     let subscribe_locally = |mirror: &Arc<Topic>, start| {
         let cursor = Cursor::new(
@@ -429,7 +429,7 @@ fn mirror_refuses_reads_from_before_its_first_record() {
 }
 
 #[test]
-fn records_that_a_durable_owner_retains_cause_no_lag_warning() {
+fn mirror_gives_no_lag_warning_while_the_owner_retains_records() {
     let owned = Arc::new(Topic::new("t", Arc::new(config(1 << 20)), &budget(), MANUAL, 1).unwrap());
     let durable = DurableOptions { memory_bytes: 64 << 10, ..DurableOptions::default() };
     let mirror = mirror_of(&Owner::of(&owned), TopicConfig { durable: Some(durable), ..config(1 << 20) });
@@ -445,7 +445,7 @@ fn records_that_a_durable_owner_retains_cause_no_lag_warning() {
 }
 
 #[test]
-fn subscriber_of_a_private_mirror_gets_the_owners_lag_warning() {
+fn private_mirror_passes_on_the_lag_warning_of_the_owner() {
     let owned = small_topic();
     let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
     let private = Log::private_mirror(&mirror.logs()[0], 1 << 20);

@@ -71,7 +71,7 @@ fn record_larger_than_the_history_limit_is_the_only_one_kept() {
 }
 
 #[test]
-fn record_limit_bounds_the_number_of_readable_records() {
+fn topic_keeps_at_most_as_many_records_as_its_record_limit() {
     let retention = Retention { records: Some(10), ..Retention::default() };
     let topic = topic_of(TopicConfig { retention, ..TopicConfig::default() }, &budget(), MANUAL);
     let mut numbered = NumberedPublisher::of(&topic);
@@ -123,7 +123,7 @@ fn retention_age_counts_from_the_append_of_each_record() {
 }
 
 #[test]
-fn expired_record_is_skipped_and_is_no_gap() {
+fn expired_record_is_skipped_without_a_gap() {
     let topic = large_topic(MANUAL);
     let mut publisher = topic.publisher("t");
     for n in 1..=100u64 {

@@ -49,7 +49,7 @@ fn highest_common_protocol_version_is_chosen() {
 }
 
 #[test]
-fn disjoint_version_range_is_refused_with_the_nodes_range() {
+fn refusal_of_unsupported_versions_names_the_supported_ones() {
     let node = Preamble { version_min: 3, version_max: 4 };
     for (min, max) in [(1, 2), (5, 9)] {
         let refusal = node.negotiate(Preamble { version_min: min, version_max: max }).unwrap_err();

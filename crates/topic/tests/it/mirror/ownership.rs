@@ -134,7 +134,7 @@ fn owner_appends_only_while_its_lease_lasts() {
 }
 
 #[test]
-fn setting_the_clock_back_does_not_extend_the_owners_lease() {
+fn setting_the_clock_back_does_not_extend_the_lease_of_an_owner() {
     let other = small_topic();
     let owner = Owner::of(&other);
     let own = mirror_of(&owner, config(64 << 10));

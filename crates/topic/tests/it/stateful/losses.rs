@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use super::*;
 
 #[test]
-fn resuming_subscriber_gets_the_smaller_of_records_and_state() {
+fn resuming_subscriber_gets_the_state_if_records_are_larger() {
     let topic = stateful(1 << 20, &budget(), MANUAL);
     let mut setter = Setter::of(&topic);
     setter.set(500);
@@ -29,7 +29,7 @@ fn resuming_subscriber_gets_the_smaller_of_records_and_state() {
 }
 
 #[test]
-fn subscriber_three_records_behind_gets_these_and_no_snapshot() {
+fn subscriber_three_records_behind_gets_records_not_a_snapshot() {
     let topic = stateful(64 << 20, &budget(), MANUAL);
     let mut setter = Setter::of(&topic);
     // The records have many times as many bytes as the state, and all of them are in the newest segment.
@@ -138,7 +138,7 @@ fn topic_setting_simulates_losses_for_each_subscriber() {
 }
 
 #[test]
-fn conflated_subscriber_misses_the_record_of_a_simulated_loss() {
+fn simulated_loss_hides_a_record_from_a_conflated_subscriber() {
     let topic = stateful(1 << 20, &budget(), MANUAL);
     let mut setter = Setter::of(&topic);
     setter.set(109);

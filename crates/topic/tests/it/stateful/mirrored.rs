@@ -117,7 +117,7 @@ pub(super) fn owner(epoch: u32) -> Arc<Topic> {
 }
 
 #[test]
-fn follower_of_a_mirror_may_resume_after_any_position() {
+fn subscriber_of_a_mirror_may_resume_after_any_position() {
     let mirror = Mirror::new();
     let at = Position { epoch: 1, seq: u64::MAX };
     let options = SubscribeOptions { start: Start::After(at), ..following() };
@@ -185,7 +185,7 @@ fn state_of_an_ended_epoch_is_not_shown_for_the_next_epoch() {
 }
 
 #[test]
-fn mirror_far_behind_continues_with_the_owners_state() {
+fn mirror_far_behind_continues_with_the_state_of_its_owner() {
     let owned = owner(1);
     let mut setter = Setter::of(&owned);
     setter.set(10);
@@ -271,7 +271,7 @@ fn new_owner_continues_from_the_state_of_its_mirror() {
 }
 
 #[test]
-fn mirror_reports_its_owners_count_of_publishers() {
+fn mirror_reports_the_publisher_count_of_its_owner() {
     let owned = owner(1);
     let mirror = Mirror::new();
     let local_publisher = mirror.topic.publisher("t");

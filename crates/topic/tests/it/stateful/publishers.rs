@@ -45,7 +45,7 @@ fn new_subscriber_learns_when_the_last_publisher_left() {
 }
 
 #[test]
-fn subscriber_learns_since_when_no_publisher_is_connected() {
+fn publisher_absence_counts_from_the_opening_of_the_topic() {
     let opened_ns = MANUAL.now_ns();
     let topic = small();
     advance_clock(Duration::from_secs(5));
@@ -56,7 +56,7 @@ fn subscriber_learns_since_when_no_publisher_is_connected() {
 }
 
 #[test]
-fn arrival_of_first_and_exit_of_last_publisher_are_reported() {
+fn first_arrival_and_last_exit_of_publishers_are_reported() {
     for options in [following(), conflated()] {
         let topic = small();
         let mut one = Setter::of(&topic);
