@@ -68,7 +68,7 @@ impl Drop for Dev {
 }
 
 #[test]
-fn dev_prints_commands_that_work_over_tls() {
+fn dunlin_dev_prints_commands_that_work_over_tls() {
     let dir = tempfile::tempdir().unwrap();
     let tls = dir.path().join("tls");
     let dev = Dev::start(&tls, &[]);

@@ -492,7 +492,7 @@ fn heartbeats_keep_a_quiet_connection_alive() {
 }
 
 #[test]
-fn wait_times_out_while_other_messages_arrive_without_a_pause() {
+fn subscriber_wait_ends_at_its_timeout_despite_many_heartbeats() {
     let (client, node, timed_out) = ScriptedNode::serve_flood(ClientOptions::default(), heartbeats());
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
     assert!(subscriber.next_timeout(Duration::from_millis(1)).unwrap().is_none());

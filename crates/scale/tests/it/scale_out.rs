@@ -158,7 +158,7 @@ fn failed_worker_launches_are_repeated() {
 }
 
 #[test]
-fn failing_worker_launches_are_retried_at_a_limited_rate() {
+fn failed_launches_of_workers_are_retried_at_a_limited_rate() {
     let mut simulation = ScalerSimulation::new(
         Policy::cloud(1, 50),
         dunlin_scale::ProviderDelays {

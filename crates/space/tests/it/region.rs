@@ -439,7 +439,7 @@ fn handover_waits_for_cool_down_and_hysteresis() {
 
 /// The measured memory includes the region's index, its grid of visible entities and its ghosts.
 #[test]
-fn flock_member_takes_at_most_128_bytes() {
+fn each_entity_of_a_flock_takes_at_most_128_bytes() {
     const COUNT: u64 = 5_000;
     // With this sight, an entity has 30 neighbours on average.
     let sight = (100.0_f32.powi(3) / COUNT as f32 * 31.0 * 3.0 / (4.0 * std::f32::consts::PI)).cbrt();

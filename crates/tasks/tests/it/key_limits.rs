@@ -118,7 +118,7 @@ fn task_larger_than_any_worker_holds_no_key_limit() {
 }
 
 #[test]
-fn task_without_workers_for_its_tenant_holds_no_key_limit() {
+fn task_yields_limit_place_if_no_worker_serves_its_tenant() {
     let mut scene = scene_with_limit_of_one();
     scene.join_with(worker_for_kind(b"work", 1));
     scene.join_with(NewWorker { tenants: vec![b"b"], ..worker_for_kind(b"rare", 1) });

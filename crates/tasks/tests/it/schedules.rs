@@ -75,7 +75,7 @@ fn start_time_of_a_submitted_task_is_unaffected_by_clock_change() {
 }
 
 #[test]
-fn schedule_of_publishing_tasks_publishes_at_each_due_time() {
+fn scheduled_task_publishes_its_record_at_each_due_time() {
     let mut scene = scene();
     let task = NewTask { kind: PUBLISH, subject: b"tick", ..work() };
     scene.must_apply(TaskCommand::Schedule { tenant: b"a", name: b"tick", cron: b"*/30 * * * * *", task });

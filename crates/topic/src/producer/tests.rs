@@ -190,7 +190,7 @@ proptest! {
     /// If the log remembers only a few records, a retry may be refused or count as new, but never receives the position
     /// of another record.
     #[test]
-    fn retry_never_gets_a_wrong_position_from_a_small_history(attempts in prop::collection::vec(attempt(), 1..80)) {
+    fn retry_never_gets_the_position_of_another_record(attempts in prop::collection::vec(attempt(), 1..80)) {
         let mut producers = small(2, 2);
         let mut appended: Vec<(u64, u32, u64, u64)> = Vec::new();
         let mut next = 1;

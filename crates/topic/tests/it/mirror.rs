@@ -489,7 +489,7 @@ fn subscriber_of_a_private_mirror_is_listed_with_its_lag() {
 }
 
 #[test]
-fn shared_mirror_keeps_no_history_for_private_subscribers() {
+fn shared_mirror_keeps_no_history_for_a_private_mirror() {
     let limits = LogLimits { pending_bytes_max: 1 << 20, ..LogLimits::default() };
     let owned = Arc::new(Topic::new("t", Arc::new(config(1 << 20)), &budget(), MANUAL, 1).unwrap());
     let mirror = mirror_of(&Owner::of(&owned), TopicConfig { limits, ..config(64 << 10) });

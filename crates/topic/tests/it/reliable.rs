@@ -248,7 +248,7 @@ fn publisher_without_a_wait_limit_waits_for_room() {
 }
 
 #[test]
-fn publisher_that_does_not_wait_is_refused_or_evicts_readers() {
+fn publisher_that_never_waits_is_refused_or_evicts_subscribers() {
     let topic = topic_of(reliable(Duration::MAX, OnFull::Evict), &budget(), RUNNING);
     let _reader = subscriber(&topic, &registered("never reads"));
     let mut publisher = topic.publisher("t").without_room_wait(false);

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn recording_frames_of_states_and_checksums_are_recognized() {
+    fn state_and_checksum_frames_of_a_recording_are_recognized() {
         let reducer =
             ReducerConfig { kind: BOOK.to_owned(), options: [("tick".to_owned(), "5".to_owned())].into() };
         let bytes = frame((STATE, &reducer_text(&reducer)), b"x");

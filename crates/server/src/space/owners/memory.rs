@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn process_uses_its_region_copy_only_if_it_made_the_last_claim() {
+    fn region_copy_counts_only_if_its_holder_claimed_region_last() {
         let (takes_over, copy) = (RegionAction::TakeOver(R), Some(EPOCH));
         assert_eq!(remembered(None, &claimed_by(3), copy, takes_over), (None, vec![]), "of another process");
         assert_eq!(

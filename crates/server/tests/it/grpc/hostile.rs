@@ -349,7 +349,7 @@ fn unresponsive_grpc_client_is_disconnected() {
 }
 
 #[test]
-fn thousands_of_reset_calls_keep_no_memory_and_delay_no_client() {
+fn cancelled_grpc_calls_leak_no_memory_and_delay_no_client() {
     run(async {
         let (node, server) = serve_grpc();
         let mut other = connect(&server).await;

@@ -487,7 +487,7 @@ fn queue_members_learn_of_a_new_epoch_and_of_topic_deletion() {
 
 /// The member's node learns of the deletion before the owner, which still accepts records.
 #[test]
-fn remote_queue_member_gets_the_last_records_of_a_deleted_topic() {
+fn queue_group_member_at_another_node_gets_last_topic_records() {
     const RECORDS: usize = 20;
     let cluster = TestCluster::of(2);
     cluster.create_topic_at(1, "t", TopicConfig { partitions: 2, ..TopicConfig::default() });
