@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from typing import Any, Literal
 
 import dunlin
@@ -27,6 +27,13 @@ def test_book_equals_a_model_that_gets_the_same_records(client: dunlin.Client, t
         assert book.is_whole and book.kind == "book"
         assert (book.bid, book.ask, book.touch) == ((10_000, 5), (10_025, 7), "apart")
         assert book.price(10_025) == Decimal("100.25")
+        best: Any = book.bids().prices[0]
+        assert book.price(best) == Decimal("100.00")
+        with localcontext() as context:
+            context.prec = 3
+            assert book.price(-1_234_567) == Decimal("-12345.67")
+        with pytest.raises(ValueError, match=r"units=1\.5 is not a whole number"):
+            book.size(1.5)  # type: ignore[arg-type]
         model = {"bid": {10_000: 5}, "ask": {10_025: 7}}
         draw = random.Random(7)
         for _ in range(300):

@@ -190,11 +190,16 @@ class Book(LiveState):
 
     def price(self, units: int) -> Decimal:
         """Converts a price in units to a decimal number."""
-        return Decimal(units).scaleb(-int(self.options.get("price_decimals", "0")))
+        return self._decimal(units, "price_decimals")
 
     def size(self, units: int) -> Decimal:
         """Converts a size in units to a decimal number."""
-        return Decimal(units).scaleb(-int(self.options.get("size_decimals", "0")))
+        return self._decimal(units, "size_decimals")
+
+    def _decimal(self, units: int, option: str) -> Decimal:
+        units = _arguments.count("units", units, 2**63 - 1, least=-(2**63))
+        # Unlike arithmetic, this conversion does not round to the precision of the program's decimal context.
+        return Decimal(f"{units}E{-int(self.options.get(option, '0'))}")
 
 
 class Table(LiveState, Mapping[bytes | str, bytes]):
@@ -209,8 +214,7 @@ class Table(LiveState, Mapping[bytes | str, bytes]):
     def __contains__(self, key: object) -> bool:
         if not isinstance(key, str | bytes | bytearray | memoryview):
             return False
-        encoded = _arguments.encoded("key", key if isinstance(key, str) else bytes(key))
-        return self._replica.value(encoded) is not None
+        return self._replica.value(_arguments.encoded("key", key)) is not None  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[bytes]:
         return (key for key, _ in self._replica.items())
