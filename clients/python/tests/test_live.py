@@ -11,6 +11,7 @@ import dunlin
 import numpy as np
 import pytest
 from conftest import PATIENCE, Node, until
+from dunlin.live import open_state
 
 SIDES = {"bid": 1, "ask": 2}
 
@@ -238,3 +239,20 @@ def test_subscription_from_snapshot_begins_with_the_state(client: dunlin.Client,
         assert snapshot.position == at and len(snapshot.data) == 16 + 16
         with pytest.raises(ValueError, match="book"):
             events.records()
+
+
+def test_state_that_cannot_be_opened_is_closed() -> None:
+    class LostReplica:
+        is_whole = False
+        is_closed = False
+
+        def update(self, timeout: float) -> int:
+            raise dunlin.DisconnectedError("the node is away")
+
+        def close(self) -> None:
+            self.is_closed = True
+
+    replica: Any = LostReplica()
+    with pytest.raises(dunlin.DisconnectedError):
+        open_state("book", (replica, "book", {}), dunlin.Book)
+    assert replica.is_closed

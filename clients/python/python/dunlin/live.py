@@ -252,6 +252,10 @@ def open_state(topic: str, followed: tuple[Replica, str, dict[str, str]], wanted
     made = wanted(topic, replica, kind, options)
     end = time.monotonic() + 5.0
     # Several updates may be needed, because each partition has its own state.
-    while not replica.is_whole and (left := end - time.monotonic()) > 0:
-        replica.update(left)
+    try:
+        while not replica.is_whole and (left := end - time.monotonic()) > 0:
+            replica.update(left)
+    except BaseException:
+        replica.close()
+        raise
     return made
