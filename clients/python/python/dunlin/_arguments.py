@@ -124,7 +124,7 @@ def rows(given: object) -> memoryview:
         raise TypeError(f"rows {error}") from None
 
 
-def encoded(name: str, given: bytes | str, *, is_secret: bool = False) -> bytes:
+def encoded(name: str, given: bytes | bytearray | memoryview | str, *, is_secret: bool = False) -> bytes:
     """Converts a string or a buffer to bytes. If `is_secret`, errors do not show the value.
 
     Other types are refused, because `bytes(given)` would convert 100 to 100 zero bytes, and [1, 2] to the bytes 1 and

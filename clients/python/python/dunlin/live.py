@@ -214,7 +214,7 @@ class Table(LiveState, Mapping[bytes | str, bytes]):
     def __contains__(self, key: object) -> bool:
         if not isinstance(key, str | bytes | bytearray | memoryview):
             return False
-        return self._replica.value(_arguments.encoded("key", key)) is not None  # type: ignore[arg-type]
+        return self._replica.value(_arguments.encoded("key", key)) is not None
 
     def __iter__(self) -> Iterator[bytes]:
         return (key for key, _ in self._replica.items())
