@@ -50,6 +50,18 @@ pub fn optional_u64(name: &str, value: Option<&Bound<'_, PyAny>>) -> PyResult<Op
     value.map(|value| integer(name, value, 0, u64::MAX)).transpose()
 }
 
+/// Returns a view of an object's buffer. Refuses a buffer whose bytes alone mean nothing to other programs, such as the
+/// addresses of Python objects. The text of the error begins with a verb, because the caller knows the argument's name.
+pub fn buffer<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    check(value, "buffer", (value,), None)
+}
+
+/// Returns a view of an array of rows. Like [`buffer`], refuses bytes without a meaning; also refuses plain bytes, of
+/// which each byte would become a row.
+pub fn rows<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    check(value, "rows", (value,), None)
+}
+
 /// Returns an iterator over the payloads that `value` contains. Refuses a single string or buffer, because the iterator
 /// would return each character or byte as a payload.
 pub fn payloads<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyIterator>> {

@@ -3,7 +3,9 @@
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
-use pyo3::types::{PyByteArray, PyBytes, PyMapping, PyMemoryView, PyString};
+use pyo3::types::{PyByteArray, PyBytes, PyMapping, PyString};
+
+use crate::arguments;
 
 /// The payload bytes of a record, taken from a Python object: borrowed from an immutable object, copied from any other.
 pub enum PayloadContent {
@@ -21,8 +23,8 @@ impl PayloadContent {
         PayloadContent::named(object, || "a payload".to_owned())
     }
 
-    /// Like [`of`](Self::of), but also for bytes that are not a payload, such as a key. If the type of the object is
-    /// not allowed, the error begins with the name that `what` returns for these bytes.
+    /// Like [`of`](Self::of), but also for bytes that are not a payload, such as a key. If the object is not allowed,
+    /// the error begins with the name that `what` returns for these bytes.
     pub fn named(object: &Bound<'_, PyAny>, what: impl FnOnce() -> String) -> PyResult<PayloadContent> {
         if let Ok(bytes) = object.cast::<PyBytes>() {
             return Ok(PayloadContent::Bytes(bytes.clone().into()));
@@ -33,12 +35,13 @@ impl PayloadContent {
         if let Ok(bytes) = object.cast::<PyByteArray>() {
             return Ok(PayloadContent::Copied(bytes.to_vec()));
         }
-        let view = PyMemoryView::from(object).map_err(|_| {
-            PyTypeError::new_err(format!(
-                "{} must be bytes, str or a buffer, not {}",
-                what(),
-                object.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string())
-            ))
+        let py = object.py();
+        let view = arguments::buffer(object).map_err(|error| {
+            if error.is_instance_of::<PyTypeError>(py) {
+                PyTypeError::new_err(format!("{} {}", what(), error.value(py)))
+            } else {
+                error
+            }
         })?;
         Ok(PayloadContent::Copied(view.call_method0("tobytes")?.extract()?))
     }

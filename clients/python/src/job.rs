@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use dunlin_client::{ClaimSettler, Settlement};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
@@ -95,6 +96,13 @@ impl Job {
     #[pyo3(signature = (delay = None), text_signature = "($self, delay=0.0)")]
     fn nack(&self, py: Python<'_>, delay: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let delay = arguments::timeout("delay", delay)?.unwrap_or_default();
+        if delay.as_millis() > u128::from(u32::MAX) {
+            let seconds = delay.as_secs_f64();
+            return Err(PyValueError::new_err(format!(
+                "delay={seconds} is not from 0 to {} seconds",
+                u32::MAX / 1000
+            )));
+        }
         settle(py, &self.settler, &[self.token], |settler, tokens| {
             let claims: Vec<_> = tokens.iter().map(|token| (*token, delay)).collect();
             Ok(settler.nack(&claims)?)

@@ -4,7 +4,7 @@ use dunlin_client::Publisher;
 use dunlin_topic::{Draft, Publish, PublishError, Receipt};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyMemoryView, PyTuple};
+use pyo3::types::PyTuple;
 
 use crate::arguments;
 use crate::drafts::{OutgoingRecord, PublishOptions};
@@ -178,7 +178,7 @@ impl PyPublisher {
     /// does not end the call; the exception for refused records is raised after all other records were sent.
     fn send_rows(&self, py: Python<'_>, rows: &Bound<'_, PyAny>) -> PyResult<usize> {
         self.check_subject()?;
-        let view = PyMemoryView::from(rows)?;
+        let view = arguments::rows(rows)?;
         let shape = view.getattr("shape")?;
         let count: usize = match shape.cast::<PyTuple>() {
             Ok(shape) if !shape.is_empty() => shape.get_item(0)?.extract()?,

@@ -291,18 +291,33 @@ impl PyReplica {
     fn update(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<usize> {
         let timeout = self::timeout(timeout)?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let before =
-            count_changes(&std::mem::take(&mut *self.pending.lock().unwrap_or_else(PoisonError::into_inner)));
         let apply = |following: &mut FollowedReplica| loop {
             let mut events = VecDeque::new();
-            while following.drain(1024, &mut events)? > 0 && events.len() < 65_536 {}
+            let drained = loop {
+                match following.drain(1024, &mut events) {
+                    Ok(0) => break Ok(()),
+                    Ok(_) if events.len() >= 65_536 => break Ok(()),
+                    Ok(_) => {}
+                    Err(error) => break Err(error),
+                }
+            };
+            let changes = count_changes(&events);
+            // The state includes the changes before an error, so they are reported first. If the cause of the error
+            // lasts, a later call reports it.
+            if changes > 0 {
+                return Ok(changes);
+            }
+            drained?;
             let remaining = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            if count_changes(&events) > 0 || remaining.is_some_and(|remaining| remaining.is_zero()) {
-                return Ok(count_changes(&events));
+            if remaining.is_some_and(|remaining| remaining.is_zero()) {
+                return Ok(0);
             }
             following.replica.wait(remaining)?;
         };
-        Ok(before + self.with_timeout(py, timeout, apply)?)
+        let changes = self.with_timeout(py, timeout, apply)?;
+        // If the call has failed, these events stay for the next call.
+        let before = std::mem::take(&mut *self.pending.lock().unwrap_or_else(PoisonError::into_inner));
+        Ok(count_changes(&before) + changes)
     }
 
     #[getter]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use dunlin_topic::{OnGap, Start, SubscribeOptions, WaitStrategy};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyBool;
 
 use crate::arguments;
 use crate::events::{BufferedSubscriber, Events, IterationMode};
@@ -116,7 +117,9 @@ pub fn start(start: &Bound<'_, PyAny>) -> PyResult<Start> {
     if let Ok(position) = start.cast::<PyPosition>() {
         return Ok(Start::After(position.get().0));
     }
-    if let Ok(ns) = start.extract::<u64>() {
+    if !start.is_instance_of::<PyBool>()
+        && let Ok(ns) = start.extract::<u64>()
+    {
         return Ok(Start::Time(ns));
     }
     match start.extract::<String>().as_deref() {

@@ -4,14 +4,18 @@ argument.
 
 from __future__ import annotations
 
+import array
 import asyncio
+import ctypes
 import inspect
 import math
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import dunlin
+import numpy as np
 import pytest
 from conftest import PATIENCE
 from dunlin import errors, kv
@@ -118,6 +122,139 @@ def test_invalid_arguments_of_kv_methods_are_refused(
     url: str, given: Any, call: Call, kind: type[Exception], text: str
 ) -> None:
     both(url, given, call, kind, text)
+
+
+def objects() -> Any:
+    """An array of Python objects. The bytes of its buffer are the objects' addresses."""
+    return np.array([b"a", 1], dtype=object)
+
+
+def masked() -> Any:
+    """An array of NumPy with a mask."""
+    ma: Any = np.ma
+    return ma.array([1, 2], mask=[True, False])
+
+
+BUFFERS: list[tuple[Callable[[], Any], str]] = [
+    (objects, "cannot be a buffer of Python objects"),
+    (lambda: memoryview(objects()), "cannot be a buffer of Python objects"),
+    (lambda: np.zeros(2, [("price", "<i8"), ("note", object)]), "cannot be a buffer of Python objects"),
+    (lambda: memoryview(bytes(8)).cast("P"), "cannot be a buffer of pointers"),
+    (lambda: ctypes.c_char_p(b"text"), "cannot be a buffer of pointers"),
+    (lambda: ctypes.pointer(ctypes.c_int(1)), "cannot be a buffer of pointers"),
+    (lambda: array.array("u", "text"), "cannot be an array of characters"),
+    (masked, "cannot be a masked array"),
+    (lambda: np.array(["2026-01-01"], "datetime64[D]"), "cannot be a NumPy time, whose unit would be lost"),
+    (lambda: np.timedelta64(5, "s"), "cannot be a NumPy time, whose unit would be lost"),
+]
+
+PAYLOAD_CALLS: list[tuple[str, Call]] = [
+    ("a payload", lambda client, given: client.publish("buffers", given)),
+    ("a key", lambda client, given: client.publish("buffers", b"x", key=given)),
+    ("the value of header", lambda client, given: client.publish("buffers", b"x", headers={"h": given})),
+    ("a payload", lambda client, given: client.request("buffers", given)),
+    ("a payload", lambda client, given: client.reply("_INBOX.buffers", given)),
+]
+
+
+@pytest.mark.parametrize(("make", "text"), BUFFERS)
+def test_buffers_without_meaning_are_no_payloads(
+    client: dunlin.Client, url: str, topic: str, make: Callable[[], Any], text: str
+) -> None:
+    client.create_topic(topic)
+    given = make()
+    for name, call in PAYLOAD_CALLS:
+        both(url, given, call, TypeError, text)
+        both(url, given, call, TypeError, name)
+
+    async def call_async_publisher(name: str, argument: Any) -> None:
+        async with dunlin.aio.connect(url) as client, await client.publisher(topic) as out:
+            await getattr(out, name)(argument)
+
+    refused(given, lambda: client.send(topic, given), TypeError, text)
+    calls: list[tuple[str, Any]] = [("publish", given), ("send", given), ("send_rows", given)]
+    with client.publisher(topic) as out:
+        for name, argument in [*calls, ("send_many", [given]), ("publish_batch", [given])]:
+            refused(given, partial(getattr(out, name), argument), TypeError, text)
+            refused(given, partial(asyncio.run, call_async_publisher(name, argument)), TypeError, text)
+    assert client.describe(topic).logs[0].last_seq == 0
+
+
+def test_views_of_objects_are_no_keys_values_or_tasks(url: str, client: dunlin.Client) -> None:
+    given: Any = memoryview(objects())
+    for name, call in KEY_CALLS:
+        both(url, given, call, TypeError, f"{name} cannot be a buffer of Python objects")
+    text = "a payload or result cannot be a buffer of Python objects"
+    refused(given, lambda: client.tasks.submit("t", "k", given), TypeError, text)
+    refused(given, lambda: encode(given), TypeError, text)
+    refused(given, lambda: NewTask("k", idempotency_key=given), TypeError, "idempotency_key cannot be a buffer")
+
+
+class Frame:
+    """A table like that of pandas, whose iterator returns the names of the columns."""
+
+    def to_records(self) -> object:
+        return object()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["price", "size"])
+
+
+def test_keys_columns_and_single_bytes_are_no_payloads(client: dunlin.Client, topic: str) -> None:
+    client.create_topic(topic)
+    with client.publisher(topic) as publisher:
+        out: Any = publisher
+        several: list[Any] = [{"a": b"1"}, Frame(), masked()]
+        for given in several:
+            expected = f"expected several payloads, not {type(given).__name__}"
+            refused(given, lambda given=given: out.send_many(given), TypeError, expected)  # type: ignore[misc]
+            refused(given, lambda given=given: out.publish_batch(given), TypeError, expected)  # type: ignore[misc]
+        rows: list[Any] = [b"abc", bytearray(b"abc"), memoryview(b"abc"), "abc"]
+        for given in rows:
+            expected = f"expected an array of rows, not {type(given).__name__}"
+            refused(given, lambda given=given: out.send_rows(given), TypeError, expected)  # type: ignore[misc]
+        refused(5, lambda: out.send_rows(5), TypeError, "rows must be an array of rows, not int")
+    assert client.describe(topic).logs[0].last_seq == 0
+
+
+UNINTENDED: list[tuple[Any, Call, type[Exception], str]] = [
+    (True, lambda client, given: client.subscribe("a", start=given), ValueError, "start must be"),
+    (5, lambda client, given: client.kv.lock("a", lease=given), TypeError, "lease=5: expected a Lease, not int"),
+    ("no", lambda client, given: client.kv.lock("a", wait=given), TypeError, "wait='no': expected True or False"),
+    (
+        "no",
+        lambda client, given: client.work("a", "g", drop_dead_letters=given),
+        TypeError,
+        "drop_dead_letters='no': expected True or False, not str",
+    ),
+    ("", lambda client, given: client.create_topic("a", durable=given), ValueError, "use memory, written or synced"),
+    (-1, lambda client, given: client.region("w", given), ValueError, "region=-1 is not a whole number"),
+    (True, lambda client, given: client.region("w", given), ValueError, "region=True is not a whole number"),
+]
+
+
+@pytest.mark.parametrize(("given", "call", "kind", "text"), UNINTENDED)
+def test_arguments_of_a_similar_type_are_refused(
+    url: str, given: Any, call: Call, kind: type[Exception], text: str
+) -> None:
+    both(url, given, call, kind, text)
+
+
+def test_coordinates_of_a_world_must_be_numbers_in_order(client: dunlin.Client) -> None:
+    world: Any = client.world("w")
+    points: list[Any] = ["123", b"\1\2\3", {1.0, 2.0, 3.0}, {1: 2}, 5]
+    for given in points:
+        expected = f"position={given!r}: expected numbers, not {type(given).__name__}"
+        refused(given, lambda given=given: world.command(1, position=given), TypeError, expected)  # type: ignore[misc]
+        refused(given, lambda given=given: world.spawn(1, position=given), TypeError, expected)  # type: ignore[misc]
+    flags: list[Any] = [True, np.True_]
+    for given in flags:
+        velocity = (1.0, 2.0, given)
+        expected = f"a number of velocity={given!r}: expected a number, not {type(given).__name__}"
+        refused(given, lambda velocity=velocity: world.command(1, velocity=velocity), TypeError, expected)  # type: ignore[misc]
+        refused(given, lambda given=given: world.near(1, given), TypeError, f"within={given!r}: expected a distance")  # type: ignore[misc]
+    for given in (NAN, INF, 0):
+        refused(given, lambda given=given: world.near(1, given), ValueError, f"within={given!r} is not a distance above 0")  # type: ignore[misc]
 
 
 TOPIC_OPTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [

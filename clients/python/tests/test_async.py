@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import dunlin
 import pytest
 from conftest import PATIENCE
 from dunlin import errors, kv
+from dunlin.aio import AsyncPublisher, _Caller
 from test_live import level
 
 
@@ -289,5 +292,46 @@ def test_cancelled_close_still_closes_publishers_and_clients(url: str, topic: st
             with pytest.raises(errors.HandleClosedError):
                 await publisher.publish(b"late")
         assert client.sync.closed
+
+    run(program())
+
+
+class BusyPublisher:
+    """A publisher whose `publish` waits until the event loop continues, as it waits for a node that is paused."""
+
+    unanswered_bytes = 0
+
+    def __init__(self) -> None:
+        self.is_publishing = threading.Event()
+        self.has_continued = threading.Event()
+        self.sent: list[bytes] = []
+
+    def publish(self, payload: bytes) -> None:
+        self.is_publishing.set()
+        assert self.has_continued.wait(PATIENCE)
+
+    def send(self, payload: bytes) -> None:
+        # The calls of a publisher take turns.
+        if self.is_publishing.is_set() and not self.has_continued.is_set():
+            assert threading.current_thread() is not threading.main_thread(), "the event loop waits"
+            assert self.has_continued.wait(PATIENCE)
+        self.sent.append(payload)
+
+
+def test_send_during_a_waiting_publish_keeps_the_loop_running() -> None:
+    async def program() -> None:
+        raw: Any = BusyPublisher()
+        caller = _Caller()
+        publisher = AsyncPublisher(caller, raw)
+        await publisher.send(b"before")
+        publishing = asyncio.create_task(publisher.publish(b"waits"))
+        while not raw.is_publishing.is_set():
+            await asyncio.sleep(0)
+        sending = [asyncio.create_task(publisher.send(str(number).encode())) for number in range(20)]
+        await asyncio.sleep(0)
+        raw.has_continued.set()
+        await asyncio.gather(publishing, *sending)
+        assert raw.sent == [b"before", *(str(number).encode() for number in range(20))]
+        caller.end()
 
     run(program())

@@ -48,6 +48,8 @@ def test_nacked_job_is_redelivered_with_the_next_attempt_number(client: dunlin.C
         assert (job.subject, job.payload, job.key, job.headers) == (topic, b"job", b"k", (("h", b"v"),))
         assert job.attempt == 1 and 0 < job.claim <= 30
         assert job.record.position == job.position
+        with pytest.raises(ValueError, match="delay=4294967.5 is not from 0 to 4294967 seconds"):
+            job.nack(4_294_967.5)
         job.nack()
         again = next_job(member)
         assert (again.position, again.attempt) == (job.position, 2)

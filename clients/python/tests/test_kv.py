@@ -357,3 +357,49 @@ def test_cancelled_lock_request_can_be_repeated(url: str, topic: str) -> None:
                 assert lock.is_held and lock.token > 0
 
     run(program())
+
+
+def test_lock_that_is_acquired_again_is_not_held_yet(client: dunlin.Client, topic: str) -> None:
+    seen: list[tuple[bool, int]] = []
+    lock = client.kv.lock(topic)
+    keys: Any = lock._keys
+
+    class WatchedLock:
+        def __init__(self, raw: Any) -> None:
+            self._raw = raw
+
+        def acquire(self, wait: bool) -> Any:
+            seen.append((lock.is_held, lock.token))
+            return self._raw.acquire(wait)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._raw, name)
+
+    class WatchedKeys:
+        def lease(self, ttl: float, keep: bool) -> Any:
+            return keys.lease(ttl, keep)
+
+        def lock(self, name: bytes, value: bytes, lease: Any) -> Any:
+            return WatchedLock(keys.lock(name, value, lease))
+
+    watched: Any = WatchedKeys()
+    lock._keys = watched
+    for _ in range(2):
+        with lock:
+            assert lock.is_held and lock.token > 0
+    assert seen == [(False, 0), (False, 0)]
+
+
+def test_unconfirmed_release_under_a_shared_lease_is_an_error(brittle_node: Node) -> None:
+    with dunlin.connect(brittle_node.url) as client:
+        lease = client.kv.lease(60.0)
+        shared, own = client.kv.lock("shared", lease=lease), client.kv.lock("own", ttl=60.0)
+        shared.acquire()
+        own.acquire()
+        brittle_node.kill()
+        with pytest.raises((errors.DisconnectedError, errors.UnknownOutcomeError)):
+            shared.release()
+        # The lease of this lock is not renewed any more, so the lock is released when that lease ends.
+        own.release()
+        assert not shared.is_held and not own.is_held
+        lease.leave()

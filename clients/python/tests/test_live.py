@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import struct
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from typing import Any, Literal
 
 import dunlin
 import numpy as np
 import pytest
 from conftest import PATIENCE, Node, until
+from dunlin.live import open_state
 
 SIDES = {"bid": 1, "ask": 2}
 
@@ -27,6 +28,13 @@ def test_book_equals_a_model_that_gets_the_same_records(client: dunlin.Client, t
         assert book.is_whole and book.kind == "book"
         assert (book.bid, book.ask, book.touch) == ((10_000, 5), (10_025, 7), "apart")
         assert book.price(10_025) == Decimal("100.25")
+        best: Any = book.bids().prices[0]
+        assert book.price(best) == Decimal("100.00")
+        with localcontext() as context:
+            context.prec = 3
+            assert book.price(-1_234_567) == Decimal("-12345.67")
+        with pytest.raises(ValueError, match=r"units=1\.5 is not a whole number"):
+            book.size(1.5)  # type: ignore[arg-type]
         model = {"bid": {10_000: 5}, "ask": {10_025: 7}}
         draw = random.Random(7)
         for _ in range(300):
@@ -231,3 +239,20 @@ def test_subscription_from_snapshot_begins_with_the_state(client: dunlin.Client,
         assert snapshot.position == at and len(snapshot.data) == 16 + 16
         with pytest.raises(ValueError, match="book"):
             events.records()
+
+
+def test_state_that_cannot_be_opened_is_closed() -> None:
+    class LostReplica:
+        is_whole = False
+        is_closed = False
+
+        def update(self, timeout: float) -> int:
+            raise dunlin.DisconnectedError("the node is away")
+
+        def close(self) -> None:
+            self.is_closed = True
+
+    replica: Any = LostReplica()
+    with pytest.raises(dunlin.DisconnectedError):
+        open_state("book", (replica, "book", {}), dunlin.Book)
+    assert replica.is_closed

@@ -54,6 +54,9 @@ def test_payload_may_be_any_bytes_like_object(client: dunlin.Client, topic: str)
         (array.array("I", [1]), b"\1\0\0\0"),
         (numbers, numbers.tobytes()),
         (numbers[::2], numbers[::2].tobytes()),
+        (np.asfortranarray(numbers.reshape(2, 2)), numbers.tobytes()),
+        (np.zeros(1, [("OP", "<i8"), ("z", "<c8")]), bytes(16)),
+        (np.array("é"), b"\xe9\0\0\0"),
         (b"", b""),
     ]
     for payload, _ in given:

@@ -439,3 +439,15 @@ def test_dead_letters_of_an_unknown_tenant_are_refused(client: dunlin.Client, te
     for call in calls:
         with pytest.raises(errors.TenantUnknownError):
             call()
+
+
+def test_timeout_of_a_wait_does_not_depend_on_its_reason(
+    client: dunlin.Client, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def why(task: str) -> str:
+        raise errors.DisconnectedError("the node is away")
+
+    task = client.tasks.submit(tenant, "nobody does this")
+    monkeypatch.setattr(client.tasks, "why", why)
+    with pytest.raises(errors.RequestTimeoutError, match="the reason is unknown: the node is away"):
+        client.tasks.wait(task, 0)

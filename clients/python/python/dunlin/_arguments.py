@@ -6,10 +6,13 @@ Each error names the argument, and shows its value or type.
 
 from __future__ import annotations
 
+import array
 import contextlib
 import math
 import operator
-from collections.abc import Iterable, Iterator, Mapping
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Set
 from reprlib import Repr
 
 SECONDS_MAX = 2**33
@@ -22,6 +25,23 @@ _UNIX_SECONDS_MAX = 1e11
 """The year 5138. A larger number is probably a present time in another unit, such as milliseconds."""
 
 _LONE = "UTF-8 cannot encode the lone surrogate in it"
+
+_FIELD_NAME = re.compile(":[^:]*:")
+"""The name of a field in a buffer's format, such as `:price:` in `T{q:price:q:size:}`."""
+_ADDRESS = re.compile("[OPXz&]|Z(?![dfgDFG])")
+"""The formats of Python objects, pointers, functions and C strings. `Zd`, `Zf` and `Zg` are complex numbers."""
+_OBJECTS = (
+    "cannot be a buffer of Python objects, whose bytes are only addresses: convert the objects to numbers or bytes, "
+    "such as with astype() or json.dumps()"
+)
+_POINTERS = (
+    "cannot be a buffer of pointers, whose bytes are only addresses in this process: give the bytes at the addresses"
+)
+_CHARACTERS = (
+    "cannot be an array of characters, whose size depends on the system: convert it to str, such as with tounicode()"
+)
+_MASKED = "cannot be a masked array, whose mask would be lost: give filled(value), or the data and the mask"
+_TIMES = "cannot be a NumPy time, whose unit would be lost: convert it to whole numbers, such as with astype('int64')"
 
 _repr = Repr()
 _repr.maxstring = _repr.maxother = _repr.maxlong = 100
@@ -43,7 +63,68 @@ def text(name: str, given: str) -> str:
     return given
 
 
-def encoded(name: str, given: bytes | str, *, is_secret: bool = False) -> bytes:
+def flag(name: str, given: bool) -> bool:
+    """Checks that the value is `True` or `False`. The text "no", for example, would count as true."""
+    if not isinstance(given, bool):
+        raise TypeError(f"{name}={shown(given)}: expected True or False, not {type(given).__name__}")
+    return given
+
+
+def _is_masked(given: object) -> bool:
+    """Whether the value is a masked array of NumPy. Does not load NumPy."""
+    masked: type | tuple[()] = getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())
+    return isinstance(given, masked)
+
+
+def _lost_meaning(given: object) -> str | None:
+    """Why the bytes of an object's buffer alone mean nothing to other programs; `None` if they mean something."""
+    if _is_masked(given):
+        return _MASKED
+    if isinstance(given, array.array):
+        return _CHARACTERS if given.typecode in ("u", "w") else None
+    dtype = getattr(given, "dtype", None)
+    if getattr(dtype, "hasobject", False) is True:
+        return _OBJECTS
+    # NumPy shows a single time as a buffer of bytes.
+    return _TIMES if getattr(dtype, "kind", None) in ("m", "M") else None
+
+
+def buffer(given: object, expected: str = "bytes, str or a buffer") -> memoryview:
+    """Returns a view of an object's buffer. Refuses a buffer whose bytes alone mean nothing to other programs.
+
+    The errors begin with a verb, because the caller knows the name of the argument.
+    """
+    lost = _lost_meaning(given)
+    if lost is not None:
+        raise TypeError(lost)
+    try:
+        view = memoryview(given)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"must be {expected}, not {type(given).__name__}") from None
+    except (ValueError, BufferError) as error:
+        raise TypeError(f"must be {expected}, not this {type(given).__name__}: {error}") from None
+    layout = view.format if ":" not in view.format else _FIELD_NAME.sub("", view.format)
+    if _ADDRESS.search(layout):
+        raise TypeError(_OBJECTS if "O" in layout else _POINTERS)
+    # ctypes has the format "u" for the characters of C, and NumPy "w" for characters that always have 4 bytes.
+    lost = _CHARACTERS if "u" in layout else _lost_meaning(view.obj)
+    if lost is not None:
+        raise TypeError(lost)
+    return view
+
+
+def rows(given: object) -> memoryview:
+    """Returns a view of an array of rows. Refuses plain bytes, because each byte would become a row."""
+    is_bytes = isinstance(given, memoryview) and given.ndim == 1 and given.itemsize == 1
+    if is_bytes or isinstance(given, str | bytes | bytearray):
+        raise TypeError(f"rows={shown(given)}: expected an array of rows, not {type(given).__name__}")
+    try:
+        return buffer(given, "an array of rows")
+    except TypeError as error:
+        raise TypeError(f"rows {error}") from None
+
+
+def encoded(name: str, given: bytes | bytearray | memoryview | str, *, is_secret: bool = False) -> bytes:
     """Converts a string or a buffer to bytes. If `is_secret`, errors do not show the value.
 
     Other types are refused, because `bytes(given)` would convert 100 to 100 zero bytes, and [1, 2] to the bytes 1 and
@@ -51,8 +132,13 @@ def encoded(name: str, given: bytes | str, *, is_secret: bool = False) -> bytes:
     """
     if isinstance(given, bytes):
         return given
-    if isinstance(given, bytearray | memoryview):
+    if isinstance(given, bytearray):
         return bytes(given)
+    if isinstance(given, memoryview):
+        try:
+            return buffer(given).tobytes()
+        except TypeError as error:
+            raise TypeError(f"{name} {error}") from None
     if isinstance(given, str):
         try:
             return given.encode()
@@ -76,8 +162,12 @@ def texts(name: str, given: str | Iterable[str]) -> list[str]:
 
 
 def payloads(given: Iterable[object]) -> Iterator[object]:
-    """Checks several payloads. Refuses a single string or buffer, whose characters or bytes would become payloads."""
-    if not isinstance(given, str | bytes | bytearray | memoryview):
+    """Checks several payloads. Refuses a single string or buffer, whose characters or bytes would become payloads.
+
+    Also refuses a mapping and a table of pandas, of which only the keys or column names would become payloads.
+    """
+    is_table = hasattr(given, "to_records")
+    if not is_table and not _is_masked(given) and not isinstance(given, str | bytes | bytearray | memoryview | Mapping):
         with contextlib.suppress(TypeError):
             return iter(given)
     raise TypeError(f"payloads={shown(given)}: expected several payloads, not {type(given).__name__}")
@@ -108,12 +198,32 @@ def count(name: str, given: int, most: int, *, least: int = 0, taken: int | None
 
 
 def _number(name: str, given: float, what: str) -> float:
-    if isinstance(given, bool | str | bytes) or not hasattr(given, "__float__"):
-        raise TypeError(f"{name}={shown(given)}: expected {what}, not {type(given).__name__}")
-    try:
-        return float(given)
-    except OverflowError:
-        return math.inf
+    # The boolean of NumPy is called `bool` or, before version 2, `bool_`.
+    is_flag = type(given).__name__ in ("bool", "bool_")
+    if not is_flag and not isinstance(given, str | bytes) and hasattr(given, "__float__"):
+        try:
+            return float(given)
+        except OverflowError:
+            return math.inf
+        except (TypeError, ValueError):
+            # An array of several numbers, or a signaling NaN of `decimal`.
+            pass
+    raise TypeError(f"{name}={shown(given)}: expected {what}, not {type(given).__name__}")
+
+
+def point(name: str, given: Iterable[float]) -> list[float]:
+    """Checks the coordinates of a point. The native module checks their number."""
+    if isinstance(given, str | bytes | bytearray | Mapping | Set) or not isinstance(given, Iterable):
+        raise TypeError(f"{name}={shown(given)}: expected numbers, not {type(given).__name__}")
+    return [_number(f"a number of {name}", number, "a number") for number in given]
+
+
+def distance(name: str, given: float) -> float:
+    """Checks a distance, which is finite and above 0."""
+    number = _number(name, given, "a distance")
+    if not 0 < number < math.inf:
+        raise ValueError(f"{name}={shown(given)} is not a distance above 0")
+    return number
 
 
 def seconds(name: str, given: float, *, least: float = 0.001, most: float = SECONDS_MAX) -> float:

@@ -311,33 +311,65 @@ class AsyncPublisher:
     def __init__(self, caller: _Caller, publisher: Publisher) -> None:
         self._caller = caller
         self._publisher = publisher
+        # The number of calls on threads of the pool. They may wait for the node, and the publisher's other calls wait
+        # for them.
+        self._pool_calls = 0
+        # Sends that cannot begin at once take turns, in the order of their calls.
+        self._send_turn = asyncio.Lock()
+        self._delayed_sends = 0
+
+    async def _call(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+        self._pool_calls += 1
+        try:
+            return await self._caller(call, *args, **options)
+        finally:
+            self._pool_calls -= 1
 
     async def publish(self, payload: Payload, **options: Any) -> Receipt:
         """Publishes and waits for the node's response. Takes the same keywords as `Publisher.publish`."""
-        return await self._caller(self._publisher.publish, payload, **options)
+        return await self._call(self._publisher.publish, payload, **options)
 
     async def send(self, payload: Payload, **options: Any) -> None:
         """Publishes without waiting for the response, unless too many bytes are unanswered. Takes the same keywords
         as `Publisher.send`."""
-        if self._publisher.unanswered_bytes >= _UNANSWERED_BYTES_MAX:
-            await self.flush()
-        self._publisher.send(payload, **options)
+        if self._can_send():
+            self._publisher.send(payload, **options)
+            return
+        self._delayed_sends += 1
+        try:
+            async with self._send_turn:
+                if self._pool_calls == 0 and not self._has_room():
+                    await self.flush()
+                if self._pool_calls == 0:
+                    self._publisher.send(payload, **options)
+                else:
+                    # On this thread, the call would wait for the calls of other tasks and stop the event loop.
+                    await self._call(self._publisher.send, payload, **options)
+        finally:
+            self._delayed_sends -= 1
+
+    def _can_send(self) -> bool:
+        """Whether `send` can begin at once, without waiting for the node or other calls."""
+        return self._pool_calls == 0 and self._delayed_sends == 0 and self._has_room()
+
+    def _has_room(self) -> bool:
+        return self._publisher.unanswered_bytes < _UNANSWERED_BYTES_MAX
 
     async def send_many(self, payloads: Iterable[Payload]) -> int:
         """Like `send`, for many payloads. Returns their number."""
-        return await self._caller(self._publisher.send_many, payloads)
+        return await self._call(self._publisher.send_many, payloads)
 
     async def send_rows(self, rows: Any) -> int:
         """Like `send`, for each row of an array."""
-        return await self._caller(self._publisher.send_rows, rows)
+        return await self._call(self._publisher.send_rows, rows)
 
     async def publish_batch(self, payloads: Iterable[Payload]) -> Receipt:
         """Publishes all payloads as one append: all of them or none."""
-        return await self._caller(self._publisher.publish_batch, payloads)
+        return await self._call(self._publisher.publish_batch, payloads)
 
     async def flush(self) -> Receipt | None:
         """Waits until all sent records are answered."""
-        return await self._caller(self._publisher.flush)
+        return await self._call(self._publisher.flush)
 
     async def close(self) -> None:
         await self._caller.leave(self._publisher.close)

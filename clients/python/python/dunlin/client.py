@@ -62,7 +62,8 @@ def connect(
     default those of the system. `client_cert` and `client_key`, or DUNLIN_CLIENT_CERT and DUNLIN_CLIENT_KEY, are for
     nodes that require a client certificate.
     """
-    url = _arguments.text("url", url or os.environ.get("DUNLIN_URL", "dunlin://localhost"))
+    url = None if url is None else _arguments.text("url", url)
+    url = url or os.environ.get("DUNLIN_URL", "dunlin://localhost")
     credentials = _credentials(token, user, password)
     tls = "tls://" in url
     connection = Connection(
@@ -373,6 +374,7 @@ class Client:
         which the user needs the permission to publish. With `drop_dead_letters`, the group drops dead letters instead.
         The member requests `prefetch` records in advance.
         """
+        drop_dead_letters = _arguments.flag("drop_dead_letters", drop_dead_letters)
         if dead_letter and drop_dead_letters:
             given = _arguments.shown(dead_letter)
             raise ValueError(f"dead_letter={given} and drop_dead_letters=True exclude each other")
@@ -429,6 +431,7 @@ class Client:
         The client must be connected to the node of the region's owner, which `dunlin space owner` prints.
         """
         _check_world(world)
+        region = _arguments.count("region", region, _arguments.U64_MAX)
         topic = f"space.{world}.region.{region}"
         followed = self._connection.follow(topic, name=name, conflate=False, wait=self._wait)
         made: Region = open_state(topic, followed, Region)
@@ -528,7 +531,7 @@ class Client:
                 if reliable_wait is None
                 else _arguments.seconds("reliable_wait", reliable_wait, most=_arguments.SPAN_SECONDS_MAX)
             ),
-            "durable": "synced" if durable is True else _word("durable", durable or None),
+            "durable": ("synced" if durable else None) if isinstance(durable, bool) else _word("durable", durable),
             "reducer": _word("reducer", reducer),
             "reducer_options": options,
         }

@@ -428,7 +428,10 @@ class Kv:
         The lock depends on `lease`, or on a new lease with a time to live of `ttl` seconds. Without
         `wait`, acquiring the lock raises `LockHeldError` if another lease holds it.
         """
-        return Lock(self._keys, encoded("name", name), encoded("value", value), lease or _ttl(ttl), wait)
+        if lease is not None and not isinstance(lease, Lease):
+            raise TypeError(f"lease={_arguments.shown(lease)}: expected a Lease, not {type(lease).__name__}")
+        owner = _ttl(ttl) if lease is None else lease
+        return Lock(self._keys, encoded("name", name), encoded("value", value), owner, _arguments.flag("wait", wait))
 
     def elect(self, name: Bytes, value: Bytes, *, lease: Lease | None = None, ttl: float = 10.0) -> Lock:
         """An election: `with kv.elect("leader", "host-1:8080") as elected` waits until this candidate is elected.

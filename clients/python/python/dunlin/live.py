@@ -190,11 +190,16 @@ class Book(LiveState):
 
     def price(self, units: int) -> Decimal:
         """Converts a price in units to a decimal number."""
-        return Decimal(units).scaleb(-int(self.options.get("price_decimals", "0")))
+        return self._decimal(units, "price_decimals")
 
     def size(self, units: int) -> Decimal:
         """Converts a size in units to a decimal number."""
-        return Decimal(units).scaleb(-int(self.options.get("size_decimals", "0")))
+        return self._decimal(units, "size_decimals")
+
+    def _decimal(self, units: int, option: str) -> Decimal:
+        units = _arguments.count("units", units, 2**63 - 1, least=-(2**63))
+        # Unlike arithmetic, this conversion does not round to the precision of the program's decimal context.
+        return Decimal(f"{units}E{-int(self.options.get(option, '0'))}")
 
 
 class Table(LiveState, Mapping[bytes | str, bytes]):
@@ -209,8 +214,7 @@ class Table(LiveState, Mapping[bytes | str, bytes]):
     def __contains__(self, key: object) -> bool:
         if not isinstance(key, str | bytes | bytearray | memoryview):
             return False
-        encoded = _arguments.encoded("key", key if isinstance(key, str) else bytes(key))
-        return self._replica.value(encoded) is not None
+        return self._replica.value(_arguments.encoded("key", key)) is not None
 
     def __iter__(self) -> Iterator[bytes]:
         return (key for key, _ in self._replica.items())
@@ -248,6 +252,10 @@ def open_state(topic: str, followed: tuple[Replica, str, dict[str, str]], wanted
     made = wanted(topic, replica, kind, options)
     end = time.monotonic() + 5.0
     # Several updates may be needed, because each partition has its own state.
-    while not replica.is_whole and (left := end - time.monotonic()) > 0:
-        replica.update(left)
+    try:
+        while not replica.is_whole and (left := end - time.monotonic()) > 0:
+            replica.update(left)
+    except BaseException:
+        replica.close()
+        raise
     return made

@@ -130,6 +130,8 @@ class Lock:
             self._acquiring.release()
 
     def _acquire(self) -> int:
+        # Otherwise the token of an earlier holding would make `is_held` true during the wait.
+        self._token = 0
         try:
             if self._lease is None or self._ttl is not None:
                 self._lease = Lease(self._keys.lease(self._ttl or 0.0, True))
@@ -169,7 +171,11 @@ class Lock:
         self._raw.proclaim(encoded("value", value))
 
     def release(self) -> None:
-        """Releases the lock. Raises `LockNotHeldError` or `NoLeaseError` if the lock was already lost."""
+        """Releases the lock. Raises `LockNotHeldError` or `NoLeaseError` if the lock was already lost.
+
+        If the lock depends on a lease of the caller and no node confirms the release, raises `DisconnectedError` or
+        `UnknownOutcomeError`: that lease may hold the lock until the lease ends.
+        """
         raw = self._raw
         try:
             if raw is not None and not raw.closed:
@@ -177,8 +183,9 @@ class Lock:
                 if self._lease is not None and self._ttl is not None:
                     self._lease.close()
         except (errors.DisconnectedError, errors.UnknownOutcomeError):
-            # Without a connection, the lock is released when its lease ends.
-            pass
+            # The lease that was made for this lock is not renewed any more. The lock is released when that lease ends.
+            if self._ttl is None:
+                raise
         finally:
             self._let_go()
 

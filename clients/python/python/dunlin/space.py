@@ -139,7 +139,7 @@ class World:
             self._raw.near(
                 self._connection,
                 _entity(entity),
-                within,
+                _arguments.distance("within", within),
                 kind=_kind("kind", kind),
                 not_kind=_kind("not_kind", not_kind),
                 bytes_per_tick=_arguments.count("bytes_per_tick", limit, _BYTES_MAX),
@@ -164,8 +164,8 @@ class World:
             raise ValueError("nothing to change: give position, velocity or kind")
         done = self._raw.command(
             _entity(entity),
-            position=None if position is None else list(position),
-            velocity=None if velocity is None else list(velocity),
+            position=None if position is None else _arguments.point("position", position),
+            velocity=None if velocity is None else _arguments.point("velocity", velocity),
             kind=_kind("kind", kind),
             timeout=_arguments.wait(timeout),
         )
@@ -186,8 +186,8 @@ class World:
         """
         done = self._raw.spawn(
             _entity(entity),
-            position=list(position),
-            velocity=None if velocity is None else list(velocity),
+            position=_arguments.point("position", position),
+            velocity=None if velocity is None else _arguments.point("velocity", velocity),
             kind=_arguments.count("kind", kind, _KIND_MAX),
             timeout=_arguments.wait(timeout),
         )

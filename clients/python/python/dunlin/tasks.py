@@ -332,7 +332,11 @@ class Tasks:
         pause = 0.005
         while not (info := self.get(task)).is_over:
             if until is not None and time.monotonic() >= until:
-                raise errors.RequestTimeoutError(f"task {task} is {info.stage}: {self.why(task)}")
+                try:
+                    why = self.why(task)
+                except errors.Error as error:
+                    why = f"the reason is unknown: {error}"
+                raise errors.RequestTimeoutError(f"task {task} is {info.stage}: {why}")
             time.sleep(pause)
             pause = min(pause * 1.5, 0.25)
         return info

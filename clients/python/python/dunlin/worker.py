@@ -110,7 +110,7 @@ class Task:
 
     def extend(self, seconds: float = 0.0) -> None:
         """Restarts the attempt's timeout with `seconds`; 0 means the timeout with which the task was submitted."""
-        seconds = _arguments.seconds("seconds", seconds, least=0)
+        seconds = _arguments.seconds("seconds", seconds, least=0, most=_arguments.SPAN_SECONDS_MAX)
         self._attached().extend(self._attempt, seconds)
 
     def _attached(self) -> RawAttachment:
@@ -131,7 +131,7 @@ def encode(value: Any) -> bytes:
     if value is None:
         return b""
     if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value)
+        return _arguments.encoded("a payload or result", value)
     if isinstance(value, str):
         return _utf8(value)
     encoded = json.dumps(value, separators=(",", ":"), allow_nan=False)
@@ -191,7 +191,7 @@ class Worker:
         if _arguments.count("slots", slots, SLOTS_MAX, taken=_arguments.U64_MAX) > SLOTS_MAX:
             raise ValueError(f"slots={slots} is above SLOTS_MAX = {SLOTS_MAX:,}: start several workers")
         self._slots = slots or os.cpu_count() or 1
-        self._processes = processes
+        self._processes = _arguments.flag("processes", processes)
         self._queues = _arguments.texts("queues", queues)
         self._has = (
             _arguments.count("cpu_milli", cpu_milli, 0xFFFF_FFFF),

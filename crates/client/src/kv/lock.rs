@@ -2,6 +2,7 @@
 //! their requests.
 
 use dunlin_control::{ControlCommand, ControlReply, LOCKS};
+use dunlin_wire::ControlKind;
 
 use super::{Kv, KvEntry, KvError, Lease, LeaseHandle};
 use crate::interrupt::is_interrupted;
@@ -92,10 +93,26 @@ impl HeldLock {
     }
 
     /// Releases the lock. The lease that has waited longest for the lock receives it.
+    ///
+    /// If the response is lost, sends the request again, but only for a limited time. After [`KvError::Unknown`] or
+    /// [`KvError::Disconnected`], the lease may hold the lock until the lease ends.
     pub fn release(self) -> Result<(), KvError> {
         let mut lock = self;
         lock.held = false;
-        lock.kv.command(&ControlCommand::Release { name: &lock.name, lease: lock.lease }).map(drop)
+        let release = ControlCommand::Release { name: &lock.name, lease: lock.lease };
+        match lock.kv.command(&release) {
+            Err(KvError::Unknown(_)) if !is_interrupted() => {
+                let mut bytes = Vec::new();
+                release.encode(&mut bytes);
+                let patience = lock.kv.response_timeout();
+                match lock.kv.retry_until_answered(ControlKind::Command, &bytes, patience) {
+                    // The earlier request may have released the lock.
+                    Ok(_) | Err(KvError::NotHeld { .. } | KvError::NoLease { .. }) => Ok(()),
+                    Err(error) => Err(error),
+                }
+            }
+            outcome => outcome.map(drop),
+        }
     }
 }
 

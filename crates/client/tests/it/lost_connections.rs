@@ -353,6 +353,28 @@ fn revocation_of_a_lease_is_repeated_until_it_is_confirmed() {
 }
 
 #[test]
+fn release_of_a_lock_is_repeated_until_it_is_confirmed() {
+    let (client, node) = ScriptedNode::serve(|peer, mut link| {
+        answer_command(&mut link, ControlReply::Granted { lease: 7, ttl_ms: 3_600_000 });
+        answer_command(&mut link, ControlReply::Held { token: 5 });
+        accept_command(&mut link);
+        link.send(goodbye([0; 3]));
+        // The node carried out the first release, although its response was lost.
+        let mut link = peer.accept();
+        let request = accept_command(&mut link);
+        let refusal = Refusal { numbers: [7, 0, 0], ..Refusal::new(ErrorCode::LockNotHeld, "") };
+        link.send(FromNode::RequestRefused(RequestRefused { request, refusal }));
+        link.wait_until_closed();
+    });
+    let kv = client.kv();
+    let lease = kv.lease(Duration::from_secs(3_600)).unwrap();
+    let lock = kv.lock("gate", &lease, b"").unwrap();
+    assert_eq!(lock.release(), Ok(()));
+    drop((lease, kv, client));
+    node.join().unwrap();
+}
+
+#[test]
 fn unconfirmed_command_has_an_unknown_outcome_after_a_goodbye() {
     let (client, node) = ScriptedNode::serve(|peer, mut link| {
         accept_command(&mut link);
