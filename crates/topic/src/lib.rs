@@ -47,7 +47,7 @@ pub use cursor::{
     ConsumeMode, Cursor, Filter, PayloadFilter, ReadOutcome, SkipBudget, Span, SpanContent, Spans,
 };
 pub use dunlin_frame as frame;
-pub use dunlin_frame::{Frame, FrameError, RecordMeta};
+pub use dunlin_frame::{Frame, FrameError, RecordMeta, format_duration};
 pub use event::{
     Checksum, EpochChanged, Event, Gap, Lagging, LogName, Notice, Position, PositionError, PublisherStatus,
     Record, Snapshot,
@@ -66,7 +66,7 @@ pub use log::{
 pub use memory::{MemoryBudget, MemoryBudgetError, MemoryCharge, ReclaimableMemory};
 pub use pattern_index::PatternIndex;
 pub use progress::{SubscriberInfo, SubscriberProgress};
-pub use publish::{AckLevel, Draft, Payload, Publish, PublishError, Receipt, format_duration};
+pub use publish::{AckLevel, Draft, Payload, Publish, PublishError, Receipt};
 pub use publisher::Publisher;
 pub use reducer::{FrozenState, Reducer, ReducerConfig, ReducerError};
 pub use request::{INBOX_PREFIX, Reply, RequestError, check_reply_subject};
