@@ -60,8 +60,8 @@ pub use limits::LogLimits;
 #[cfg(not(loom))]
 pub use lock::{ShortGuard, ShortLock};
 pub use log::{
-    AckProgress, BATCH_BYTES_MAX, Log, LogInfo, LossCounters, MirrorFeedError, ProducerMark, StagedBatch,
-    StagedProducer, StagedRecords, StateInfo, StoredInfo,
+    AckProgress, BATCH_BYTES_MAX, Log, LogInfo, LossCause, LossCounters, LossReport, LossReports, LossTotals,
+    MirrorFeedError, ProducerMark, StagedBatch, StagedProducer, StagedRecords, StateInfo, StoredInfo,
 };
 pub use memory::{MemoryBudget, MemoryBudgetError, MemoryCharge, ReclaimableMemory};
 pub use pattern_index::PatternIndex;
