@@ -25,9 +25,9 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use dunlin::Node;
 use dunlin_cli::commands::demo::Speed;
-use dunlin_cli::console::{Console, format_bytes, format_duration, grouped};
+use dunlin_cli::console::{Console, format_bytes, grouped};
 use dunlin_cli::signals::StopFlag;
-use dunlin_topic::{Retention, TopicConfig};
+use dunlin_topic::{Retention, TopicConfig, format_duration};
 
 use books::Books;
 use display::Display;

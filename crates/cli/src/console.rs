@@ -1,7 +1,6 @@
 //! Prints the output of commands: with colours if the terminal has them, and with numbers that are easy to read.
 
 use std::io::{self, BufWriter, IsTerminal, Stdout, StdoutLock, Write};
-use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use dunlin_topic::needs_escape;
@@ -203,18 +202,6 @@ pub fn format_bytes(bytes: u64) -> String {
     format!("{amount:.decimals$} {}", UNITS[unit])
 }
 
-/// Formats a duration in its two largest units: `2 d 1 h`, `29 min 59 s`.
-pub fn format_duration(span: Duration) -> String {
-    let seconds = span.as_secs();
-    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
-    match (days, seconds / 3_600, seconds / 60) {
-        (0, 0, 0) => format!("{seconds} s"),
-        (0, 0, _) => format!("{minutes} min {} s", seconds % 60),
-        (0, _, _) => format!("{hours} h {minutes} min"),
-        _ => format!("{days} d {hours} h"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,10 +233,8 @@ mod tests {
     }
 
     #[test]
-    fn numbers_durations_and_sizes_print_readably() {
+    fn numbers_and_sizes_print_readably() {
         assert_eq!([0, 999, 1000, 1_311_873].map(grouped), ["0", "999", "1,000", "1,311,873"]);
-        let spans = [59, 1799, 3600, 176_943].map(|seconds| format_duration(Duration::from_secs(seconds)));
-        assert_eq!(spans, ["59 s", "29 min 59 s", "1 h 0 min", "2 d 1 h"]);
         assert_eq!([5, 4096, 64 << 20, 3 << 29].map(format_bytes), ["5 B", "4 KiB", "64 MiB", "1.5 GiB"]);
     }
 

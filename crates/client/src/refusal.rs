@@ -7,7 +7,7 @@ use dunlin_wire::{ErrorCode, Refusal, RetryAdvice};
 
 /// The possible causes of the error code `COMMAND_UNKNOWN`.
 pub(crate) const COMMAND_UNKNOWN_CAUSES: &str =
-    "the leader changed, no majority stored the command in time, or a response between nodes was lost";
+    "the leader changed, the command took too long, or a response between nodes was lost";
 
 /// The error for a request that the node refused, with the node's error code.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -49,6 +49,12 @@ pub enum TopicError {
     /// This node is becoming the topic's owner, but has not yet received all records from the previous owner. Retry.
     #[error("topic {0:?}: the previous owner is handing its records over to this node; retry")]
     HandingOver(String),
+    /// The topic cannot move to another node, because this node is not part of a cluster.
+    #[error(
+        "topic {0:?} cannot move: this node is not part of a cluster; start it with --cluster-listen, see \
+         docs/operations.md"
+    )]
+    NoCluster(String),
     /// The cluster refused the request or did not respond.
     #[error("the cluster refused the request or did not respond: {0}")]
     Cluster(String),

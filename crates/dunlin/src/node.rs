@@ -13,9 +13,9 @@ use dunlin_control::ControlCommand;
 use dunlin_journal::Disk;
 use dunlin_space::{AnyRegion, REGION};
 use dunlin_topic::{
-    ConfigError, ConsumeMode, Cursor, MemoryBudget, MemoryBudgetError, MemoryCharge, NewLogs, Pattern,
-    PublishError, Publisher, Reducer, ReducerConfig, ReducerError, Start, Subject, SubscribeError,
-    SubscribeOptions, Subscriber, Topic, TopicConfig,
+    ConfigError, ConsumeMode, Cursor, LossCause, LossReport, LossTotals, MemoryBudget, MemoryBudgetError,
+    MemoryCharge, NewLogs, Pattern, PublishError, Publisher, Reducer, ReducerConfig, ReducerError, Start,
+    Subject, SubscribeError, SubscribeOptions, Subscriber, Topic, TopicConfig,
 };
 
 use crate::access::{Action, User, Users};
@@ -470,11 +470,7 @@ impl Node {
         let pattern = Pattern::parse(name)?;
         self.may_all(Action::Create, &pattern)?;
         self.may_all(Action::Delete, &pattern)?;
-        let alone = || {
-            TopicError::Cluster(
-                "this node is not a member of a cluster, so that the topic cannot move".to_owned(),
-            )
-        };
+        let alone = || TopicError::NoCluster(name.to_owned());
         let epoch = self.ownership().ok_or_else(alone)?.epoch_to_move(name, to);
         Ok(ControlCommand::Move { topic: name.as_bytes(), node: to, epoch })
     }
@@ -618,6 +614,17 @@ impl Node {
         self.ownership().into_iter().for_each(|ownership| ownership.drop_expired_topics());
         self.0.groups.tick(self, steady_ns());
         self.retry_starts();
+    }
+
+    /// How many records the topics of this node have lost since the node's start, by cause. Each lost record counts
+    /// once, however many subscribers miss it. Topics of the system and of sessions do not count.
+    pub fn losses(&self) -> [LossTotals; LossCause::ALL.len()] {
+        self.0.registry.losses().totals()
+    }
+
+    /// Takes the reports of records that were lost since the last call. The caller writes them to the operator's log.
+    pub fn take_losses(&self) -> Vec<LossReport> {
+        self.0.registry.losses().take()
     }
 
     /// Stops the node and closes all topics. Publishers are refused. Subscribers receive the remaining records, and

@@ -170,6 +170,7 @@ impl From<&TopicError> for Refused {
             TopicError::Elsewhere { node, why } => {
                 Refused { numbers: [*node, 0, 0], ..Refused::new(Code::Elsewhere, why.as_str()) }
             }
+            TopicError::NoCluster(_) => Refused::new(Code::NoCluster, error.to_string()),
             TopicError::Cluster(_) | TopicError::HandingOver(_) => {
                 Refused::new(Code::OwnerAway, error.to_string())
             }

@@ -17,7 +17,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 use dunlin_topic::{
-    Filter, Log, MemoryCharge, NewLogs, Pattern, PatternIndex, SERVICES, Selection, Subject, Topic,
+    Filter, Log, LossReports, MemoryCharge, NewLogs, Pattern, PatternIndex, SERVICES, Selection, Subject,
+    Topic,
 };
 
 use crate::access::User;
@@ -33,6 +34,8 @@ use watchers::Watchers;
 pub(crate) struct Registry {
     topics_max: usize,
     names: TopicNameIndex,
+    /// The lost records of all topics, except those with reserved names.
+    losses: Arc<LossReports>,
     state: RwLock<State>,
 }
 
@@ -97,7 +100,17 @@ impl Registry {
             watchers: Watchers::new(limits.watchers_max),
             aging: Vec::new(),
         };
-        Registry { topics_max: limits.topics_max, names: TopicNameIndex::new(), state: RwLock::new(state) }
+        Registry {
+            topics_max: limits.topics_max,
+            names: TopicNameIndex::new(),
+            losses: Arc::default(),
+            state: RwLock::new(state),
+        }
+    }
+
+    /// The lost records of the topics.
+    pub(crate) fn losses(&self) -> &LossReports {
+        &self.losses
     }
 
     /// Calls `read` with the topic that has this name, and returns the result. Does not increase the topic's reference
@@ -219,6 +232,9 @@ impl Registry {
         replies: Option<ReplySubjects>,
     ) -> Arc<Topic> {
         let name = topic.name();
+        if !is_reserved(name) {
+            topic.report_losses_to(&self.losses);
+        }
         let owns_only_its_name = replies.is_none() && pattern.as_str() == name;
         if topic.config().retention.age.is_some() {
             state.aging.push(Arc::downgrade(&topic));

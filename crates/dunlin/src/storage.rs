@@ -270,9 +270,10 @@ impl Storage {
         }
         let topic = Topic::durable_stateful(name, Arc::clone(config), budget, CLOCK, disks, make_reducer);
         let topic = topic.map_err(|error| StorageError::Config { topic: name.to_owned(), error })?;
-        for ((disk_log, log), report) in logs.iter().zip(topic.logs()).zip(&reports) {
+        for ((disk_log, log), report) in logs.iter().zip(topic.logs()).zip(&mut reports) {
             disk_log.attach(log);
-            disk_log.restore(name, log, report)?;
+            let damage = disk_log.restore(name, log, report)?;
+            report.damage.extend(damage);
         }
         Ok((topic, logs, reports))
     }

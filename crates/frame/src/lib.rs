@@ -9,16 +9,20 @@
 //!   `check` accepted.
 //! - Only [`Frame::append_to`] allocates, for its output. Nothing is copied except the encoded bytes.
 //!
+//! The crate also formats durations for people, because all crates with texts about durations can use it.
+//!
 //! Other crates append records to logs ([topic](https://docs.rs/dunlin-topic)), define the messages between processes
 //! (`wire`), and compute checksums (`journal`).
 
 mod batch;
 mod check;
+mod duration;
 mod encode;
 mod error;
 mod frame;
 
 pub use batch::{BATCH_HEADER_BYTES, BatchHeader};
+pub use duration::format_duration;
 pub use encode::{FrameLayout, RecordMeta};
 pub use error::FrameError;
 pub use frame::{

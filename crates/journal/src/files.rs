@@ -148,6 +148,13 @@ pub(crate) struct ListedFile {
     pub header: Result<FileHeader, HeaderError>,
 }
 
+impl ListedFile {
+    /// Whether the file could be read, so that its content is known or damaged.
+    pub fn is_readable(&self) -> bool {
+        !matches!(self.header, Err(HeaderError::Unreadable(_)))
+    }
+}
+
 /// Creates a [`LogFile`] for each listed file. For a file with a damaged header, the information in the file's name is
 /// enough.
 pub(crate) fn as_log_files(listed: &[ListedFile], dir: &Path, log_name: &str) -> Vec<Arc<LogFile>> {
@@ -177,20 +184,34 @@ pub(crate) fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<ListedFile>, OpenE
         return Err(OpenError::TooManyFiles { dir: dir.to_owned(), files: names.len(), files_max });
     }
     names.sort_unstable();
-    names.into_iter().filter_map(|name| read_header(disk, dir, name).transpose()).collect()
+    let newest = names.last().copied();
+    let listed = names.into_iter().map(|name| read_header(disk, dir, name, Some(name) == newest));
+    listed.filter_map(Result::transpose).collect()
 }
 
-/// Reads the header of a file; `None` if the process that writes the log has just removed the file.
-fn read_header(disk: &dyn Disk, dir: &Path, name: FileName) -> Result<Option<ListedFile>, OpenError> {
+/// Reads the header of a file; `None` if the process that writes the log has just removed the file. Returns an error if
+/// the newest file is unreadable, because the log cannot continue without it. An older file that is unreadable counts
+/// as a file without content.
+fn read_header(
+    disk: &dyn Disk,
+    dir: &Path,
+    name: FileName,
+    is_newest: bool,
+) -> Result<Option<ListedFile>, OpenError> {
     let path = dir.join(name.to_string());
-    let file = match open(disk, &path, false) {
-        Err(error) if error.is_missing() => return Ok(None),
-        opened => opened?,
+    let read = || -> Result<_, DiskError> {
+        let file = open(disk, &path, false)?;
+        let bytes = file.bytes().map_err(DiskError::of("measure", &path))?;
+        let mut start = [0; FILE_HEADER_BYTES];
+        let count = file.read_at(&mut start, 0).map_err(DiskError::of("read", &path))?;
+        Ok((bytes, FileHeader::parse(&start[..count])))
     };
-    let bytes = file.bytes().map_err(DiskError::of("measure", &path))?;
-    let mut start = [0; FILE_HEADER_BYTES];
-    let count = file.read_at(&mut start, 0).map_err(DiskError::of("read", &path))?;
-    let header = FileHeader::parse(&start[..count]);
+    let (bytes, header) = match read() {
+        Ok(read) => read,
+        Err(error) if error.is_missing() => return Ok(None),
+        Err(error) if is_newest || error.lacks_resource() => return Err(error.into()),
+        Err(error) => (0, Err(HeaderError::Unreadable(error.source.to_string()))),
+    };
     Ok(Some(ListedFile { name, path, bytes, header }))
 }
 

@@ -79,7 +79,8 @@ pub(crate) fn survey(
 }
 
 impl FileSurvey {
-    fn new(next_seq: u64) -> FileSurvey {
+    /// The survey of a file without content, whose first record would have had this sequence number.
+    pub fn new(next_seq: u64) -> FileSurvey {
         FileSurvey {
             blocks: 0,
             records: 0,

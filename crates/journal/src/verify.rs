@@ -114,6 +114,9 @@ pub fn verify(disk: &dyn Disk, dir: &Path) -> Result<VerifyReport, OpenError> {
 }
 
 fn read_file(disk: &dyn Disk, listed: &ListedFile, is_last: bool) -> Result<FileSurvey, DiskError> {
+    if !listed.is_readable() {
+        return Ok(FileSurvey::new(listed.name.first.seq));
+    }
     let file = files::open(disk, &listed.path, false)?;
     survey(&*file, listed.name, is_last, |_, _| {}).map_err(DiskError::of("read", &listed.path))
 }
@@ -166,8 +169,16 @@ impl VerifyReport {
     /// Checks that the last mark of the file `before` names the file `file`, and that no record between the two files
     /// is missing or duplicated.
     fn check_link(&mut self, before: &ListedFile, mark: Option<&Mark>, file: &ListedFile) {
-        let Some(mark) = mark else { return };
         let first = file.name.first;
+        let Some(mark) = mark else {
+            let epoch = before.name.first.epoch;
+            let next_seq = self.files.last().map_or(before.name.first.seq, |before| before.next_seq);
+            if first.epoch == epoch && next_seq < first.seq {
+                let (lost_from, last) = (Position::new(epoch, next_seq), Some(first.seq - 1));
+                self.holes.push(Hole { first: lost_from, last, cause: HoleCause::Damaged });
+            }
+            return;
+        };
         let lost = |last| Hole { first: mark.next, last, cause: HoleCause::Damaged };
         if mark.next_identity != file.name.identity {
             self.add_wrong(before, before.bytes, "the file that it names next is missing");

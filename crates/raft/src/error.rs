@@ -17,11 +17,10 @@ pub enum RaftGroupError {
         /// The leader, if known.
         leader: Option<RaftMember>,
     },
-    /// The outcome is unknown: the leader changed, or no majority stored the command in time. The command may still be
-    /// applied.
+    /// The outcome is unknown: the leader changed, or the command took too long. The command may still be applied.
     #[error(
-        "the command may have been executed, or may be later: the leader changed, or no majority stored the command in \
-         time; repeat only conditional commands"
+        "the command may have been executed, or may be later: the leader changed, or the command took too \
+         long; repeat only conditional commands"
     )]
     Unknown,
     /// Less than a majority of the nodes responds.
@@ -108,5 +107,13 @@ mod tests {
         let missing = QuorumNotEnough { cluster: "BasicNode { … }".to_owned(), got: BTreeSet::from([5]) };
         let error = RaftGroupError::from(RaftError::APIError(LinearizableReadError::from(missing)));
         assert_eq!(error.to_string(), "no majority of the nodes responds: only these have responded: 5");
+    }
+
+    /// The error has one text for both causes, and this node cannot always tell them apart.
+    #[test]
+    fn unknown_outcome_names_a_new_leader_and_a_late_write() {
+        let text = RaftGroupError::Unknown.to_string();
+        let causes = "the leader changed, or the command took too long";
+        assert!(text.contains(causes), "{text}");
     }
 }

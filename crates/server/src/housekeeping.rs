@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::figures::TopicFigures;
+use crate::loss_log::LossLog;
 use crate::protocol::Protocol;
 use crate::shared::SharedServer;
 
@@ -112,6 +113,7 @@ async fn tick(shared: &Arc<SharedServer>) {
     let addresses = || [Protocol::Nats, Protocol::Http].map(|protocol| shared.nats_addresses(protocol));
     let mut known_addresses = addresses();
     let mut shortage_report = ShortageReport::default();
+    let mut loss_log = LossLog::default();
     loop {
         let (server, uses) = (Arc::clone(shared), uses_elsewhere(shared).await);
         let done = shared.node.run_blocking(move |node| {
@@ -125,6 +127,8 @@ async fn tick(shared: &Arc<SharedServer>) {
         for DroppedDeadLetters { topic, group, count, why } in shared.node.take_dropped_dead_letters() {
             tracing::error!("dropped {count} dead letters of group {group:?} of topic {topic:?}: {why}");
         }
+        loss_log.add(shared.node.take_losses());
+        loss_log.take_due(steady_ns()).iter().for_each(crate::loss_log::write);
         if shared.grpc.has_health_clients() {
             shared.grpc.report_health(crate::http::missing(shared).is_empty()).await;
         }

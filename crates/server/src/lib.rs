@@ -26,6 +26,7 @@ pub mod grpc;
 mod housekeeping;
 mod http;
 mod listener;
+mod loss_log;
 mod nats;
 mod node_connections;
 mod node_report;

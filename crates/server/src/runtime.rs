@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use dunlin::topic::format_duration;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::Notify;
 
@@ -123,7 +124,8 @@ impl Drop for Runtime {
             // If the thread has panicked, the panic was reported when it happened.
             let _ = thread.join();
         } else {
-            tracing::error!("thread {:?} has not ended within {END_TIMEOUT:?}", thread.thread().name());
+            let timeout = format_duration(END_TIMEOUT);
+            tracing::error!("thread {:?} has not ended within {timeout}", thread.thread().name());
         }
     }
 }

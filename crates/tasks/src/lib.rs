@@ -29,6 +29,8 @@ mod cancel;
 mod classes;
 mod command;
 mod destination;
+#[path = "../../frame/src/duration.rs"]
+mod duration;
 mod effects;
 mod enlisted;
 mod error;

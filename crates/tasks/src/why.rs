@@ -1,5 +1,8 @@
 //! Explains in one sentence with numbers why a task does not run.
 
+use std::time::Duration;
+
+use crate::duration::format_duration;
 use crate::effects::AttemptFailure;
 use crate::error::TaskRefusal;
 use crate::group::TaskSort;
@@ -27,12 +30,12 @@ impl SchedulerState {
             TaskStage::Running if found.worker == NONE => "running: it is being published".into(),
             TaskStage::Running => {
                 let worker = self.worker_id(found.worker);
-                let since = format_duration(self.now_ms - found.started_ms);
+                let since = format_ms(self.now_ms - found.started_ms);
                 format!("running: at worker {worker:x} for {since}, attempt {}", found.attempts)
             }
             TaskStage::Stopping => {
                 let worker = self.worker_id(found.worker);
-                let left = format_duration(found.due_ms.saturating_sub(self.now_ms));
+                let left = format_ms(found.due_ms.saturating_sub(self.now_ms));
                 format!("stopping: it was cancelled, and worker {worker:x} must confirm within {left}")
             }
             TaskStage::Completed | TaskStage::Cancelled | TaskStage::Dead => self.why_ended(found),
@@ -54,7 +57,7 @@ impl SchedulerState {
     }
 
     fn why_delayed(&self, task: &Task) -> String {
-        let left = format_duration(task.since_ms.saturating_sub(self.now_ms));
+        let left = format_ms(task.since_ms.saturating_sub(self.now_ms));
         if task.attempts == 0 {
             return format!("waiting: it may start in {left}");
         }
@@ -88,8 +91,8 @@ impl SchedulerState {
                 rate.count,
                 text(&limit.key),
                 text(&key.2),
-                format_duration(u64::from(rate.per_ms)),
-                format_duration(due_ms.saturating_sub(self.now_ms)),
+                format_ms(u64::from(rate.per_ms)),
+                format_ms(due_ms.saturating_sub(self.now_ms)),
             );
         }
         let ready = group.ready_members.len();
@@ -119,7 +122,7 @@ impl SchedulerState {
             return format!("waiting: {}; {behind}", self.why_unserved(class, &tenant.name, &need));
         }
         let behind = match (ahead * 1_000_000).checked_div(start_rate) {
-            Some(ms) if ahead > 0 => format!("{behind}; starts in about {}", format_duration(ms)),
+            Some(ms) if ahead > 0 => format!("{behind}; starts in about {}", format_ms(ms)),
             _ => behind,
         };
         for (what, part) in [("tasks", 0), ("mCPU", 1), ("bytes", 2)] {
@@ -211,7 +214,7 @@ impl SchedulerState {
 
     fn why_ended(&self, task: &Task) -> String {
         let Some(outcome) = &task.outcome else { return stage_name(task.stage).into() };
-        let ago = format_duration(self.now_ms - outcome.at_ms);
+        let ago = format_ms(self.now_ms - outcome.at_ms);
         let error = match outcome.bytes.is_empty() {
             false if outcome.failure.is_some() => format!(": {}", text(&outcome.bytes)),
             _ => String::new(),
@@ -221,7 +224,7 @@ impl SchedulerState {
                 format!("dead: attempt {} failed {ago} ago{error}", task.attempts)
             }
             (TaskStage::Dead, Some(AttemptFailure::TimedOut)) => {
-                let limit = format_duration(u64::from(task.timeout_ms));
+                let limit = format_ms(u64::from(task.timeout_ms));
                 format!("dead: attempt {} took longer than {limit}, {ago} ago", task.attempts)
             }
             (TaskStage::Dead, Some(AttemptFailure::Deadline)) => {
@@ -231,7 +234,7 @@ impl SchedulerState {
                 format!("dead: {} workers ended while they ran it, the last {ago} ago", task.lost)
             }
             (TaskStage::Cancelled, _) => format!("cancelled {ago} ago"),
-            _ => format!("completed {ago} ago, after {} of work", format_duration(outcome.run_us / 1_000)),
+            _ => format!("completed {ago} ago, after {} of work", format_ms(outcome.run_us / 1_000)),
         }
     }
 }
@@ -256,11 +259,6 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn format_duration(ms: u64) -> String {
-    match ms {
-        0..1_000 => format!("{ms} ms"),
-        1_000..100_000 => format!("{} s", ms.div_ceil(1_000)),
-        100_000..6_000_000 => format!("{} min", ms.div_ceil(60_000)),
-        _ => format!("{} h", ms.div_ceil(3_600_000)),
-    }
+fn format_ms(ms: u64) -> String {
+    format_duration(Duration::from_millis(ms))
 }

@@ -18,7 +18,7 @@ mod walk;
 use std::sync::Arc;
 
 use crate::event::{Gap, Lagging, LogName, Notice, Position};
-use crate::log::{CatchUpRequest, Log, Lookup, MergedRecord, SleeperId, SubscriberId};
+use crate::log::{CatchUpRequest, Log, Lookup, LossCause, MergedRecord, SleeperId, SubscriberId};
 use crate::progress::SubscriberProgress;
 use crate::segment::{PinnedSegment, Segment, SegmentFrames};
 use crate::subscribe::{OnGap, SubscribeError};
@@ -310,12 +310,19 @@ impl Cursor {
                 }
                 (self.next, self.skipped) = (resume_at, 0);
                 self.ended = self.on_gap == OnGap::Fail;
-                self.log.count_gap(gap.records());
+                self.log.count_gap(&gap);
                 self.progress.iter().for_each(|progress| progress.record_missed(gap.records()));
                 self.update_progress();
                 Some(ReadOutcome::Notice(Notice::Gap(gap)))
             }
             Lookup::EpochChanged(mut changed) => {
+                // A follower receives the newest state instead of the records at the end of the old epoch. The end of a
+                // deleted topic is no loss.
+                let follows_state = self.on_gap == OnGap::Snapshot || self.is_conflated();
+                if changed.old > 0 && !follows_state && !self.log.lacks_end() {
+                    let first = Position { epoch: changed.old, seq: changed.last_seen + 1 };
+                    self.log.record_loss(LossCause::Restart, first, changed.known_through);
+                }
                 // If no record is missing between the old and the new epoch, the follower's copy of the state stays
                 // valid.
                 let is_complete = changed.known_through == Some(changed.last_seen)

@@ -47,7 +47,7 @@ pub use cursor::{
     ConsumeMode, Cursor, Filter, PayloadFilter, ReadOutcome, SkipBudget, Span, SpanContent, Spans,
 };
 pub use dunlin_frame as frame;
-pub use dunlin_frame::{Frame, FrameError, RecordMeta};
+pub use dunlin_frame::{Frame, FrameError, RecordMeta, format_duration};
 pub use event::{
     Checksum, EpochChanged, Event, Gap, Lagging, LogName, Notice, Position, PositionError, PublisherStatus,
     Record, Snapshot,
@@ -60,13 +60,13 @@ pub use limits::LogLimits;
 #[cfg(not(loom))]
 pub use lock::{ShortGuard, ShortLock};
 pub use log::{
-    AckProgress, BATCH_BYTES_MAX, Log, LogInfo, LossCounters, MirrorFeedError, ProducerMark, StagedBatch,
-    StagedProducer, StagedRecords, StateInfo, StoredInfo,
+    AckProgress, BATCH_BYTES_MAX, Log, LogInfo, LossCause, LossCounters, LossReport, LossReports, LossTotals,
+    MirrorFeedError, ProducerMark, StagedBatch, StagedProducer, StagedRecords, StateInfo, StoredInfo,
 };
 pub use memory::{MemoryBudget, MemoryBudgetError, MemoryCharge, ReclaimableMemory};
 pub use pattern_index::PatternIndex;
 pub use progress::{SubscriberInfo, SubscriberProgress};
-pub use publish::{AckLevel, Draft, Payload, Publish, PublishError, Receipt, format_duration};
+pub use publish::{AckLevel, Draft, Payload, Publish, PublishError, Receipt};
 pub use publisher::Publisher;
 pub use reducer::{FrozenState, Reducer, ReducerConfig, ReducerError};
 pub use request::{INBOX_PREFIX, Reply, RequestError, check_reply_subject};

@@ -15,6 +15,7 @@
 mod ack_waiters;
 mod append;
 mod durable_lookup;
+mod losses;
 mod mirror;
 #[cfg(all(test, loom))]
 mod model;
@@ -46,6 +47,8 @@ use crate::upstream::Upstream;
 
 pub(crate) use append::{AppendOptions, AppendOutcome};
 pub use append::{BATCH_BYTES_MAX, ProducerMark};
+use losses::LogLosses;
+pub use losses::{LossCause, LossReport, LossReports, LossTotals};
 use mirror::Mirror;
 pub use mirror::MirrorFeedError;
 use publishers::PresenceTime;
@@ -88,6 +91,10 @@ pub struct Log {
     publisher_presence: PresenceTime,
     /// The way to the log's owner. Set if another process may own the log.
     pub(crate) upstream: OnceLock<Arc<dyn Upstream>>,
+    /// The records that were lost. Set at the first loss.
+    lost: OnceLock<Arc<LogLosses>>,
+    /// Where the log reports losses.
+    loss_reports: OnceLock<Arc<LossReports>>,
     state: LogLock<LogContents>,
 }
 
@@ -243,6 +250,8 @@ impl Log {
                 PresenceTime::default()
             },
             upstream: OnceLock::new(),
+            lost: OnceLock::new(),
+            loss_reports: OnceLock::new(),
             state: LogLock::new(state),
         }
     }
@@ -329,14 +338,6 @@ impl Log {
             last_append_ns: state.last_append_ns,
             stored: state.stored().map(DiskProgress::info),
         }
-    }
-
-    #[cold]
-    pub(crate) fn count_gap(&self, records: u64) {
-        let mut state = self.lock();
-        let losses = &mut state.rare().losses;
-        losses.gaps += 1;
-        losses.records += records;
     }
 
     /// The number that this producer gave to its last record, if the log still knows the producer.

@@ -4,7 +4,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use dunlin_frame::{FrameError, RecordMeta};
+use dunlin_frame::{FrameError, RecordMeta, format_duration};
 
 use crate::event::Position;
 
@@ -313,15 +313,6 @@ pub enum PublishError {
     /// The node refused the request with an error that this version does not know.
     #[error("refused by the node: {0}")]
     Refused(String),
-}
-
-/// Formats a duration for people: `250 ms`, `1.5 s`.
-pub fn format_duration(duration: Duration) -> String {
-    match duration.as_millis() {
-        0 if !duration.is_zero() => "less than 1 ms".to_owned(),
-        ms @ 0..1_000 => format!("{ms} ms"),
-        ms => format!("{} s", ms as f64 / 1e3),
-    }
 }
 
 /// The end of the text about a publisher that has waited; empty if it has not waited.

@@ -6,10 +6,12 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
+use dunlin_frame::format_duration;
+
 use crate::claim::StateClaim;
 use crate::config::{OnFull, saturating_ns};
 use crate::log::{AckProgress, AppendOptions, AppendOutcome, Log, ProducerMark};
-use crate::publish::{AckLevel, Draft, Publish, PublishError, Receipt, format_duration};
+use crate::publish::{AckLevel, Draft, Publish, PublishError, Receipt};
 use crate::spinning::SPIN_US_DEFAULT;
 use crate::topic::{PublisherRegistration, Topic};
 use crate::wake::{Waiter, thread_waker};

@@ -3,8 +3,10 @@
 
 use std::time::Duration;
 
+use dunlin_frame::format_duration;
+
 use crate::event::Record;
-use crate::publish::{PublishError, format_duration};
+use crate::publish::PublishError;
 use crate::subject::{Pattern, Subject};
 use crate::subscribe::SubscribeError;
 

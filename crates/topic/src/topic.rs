@@ -10,7 +10,8 @@ use crate::claim::StateClaim;
 use crate::config::{Clock, ConfigError, Retention, TopicConfig};
 use crate::event::{LogName, Position};
 use crate::log::{
-    AppendOptions, AppendOutcome, BATCH_BYTES_MAX, Log, ProducerMark, PublisherCount, PublisherKind,
+    AppendOptions, AppendOutcome, BATCH_BYTES_MAX, Log, LossReports, ProducerMark, PublisherCount,
+    PublisherKind,
 };
 use crate::memory::MemoryBudget;
 use crate::progress::SubscriberInfo;
@@ -455,6 +456,11 @@ impl Topic {
     /// not passed on. Must be called a few times a second.
     pub fn expire(&self, now_ns: u64) {
         self.logs.iter().for_each(|log| log.expire(now_ns));
+    }
+
+    /// Connects the topic to the node's counters and reports of lost records. Only the first call has an effect.
+    pub fn report_losses_to(&self, reports: &Arc<LossReports>) {
+        self.logs.iter().for_each(|log| log.report_losses_to(reports));
     }
 
     /// Closes the topic. Publishers are refused; subscribers receive the remaining records and then the end.

@@ -194,6 +194,7 @@ codes! {
     108 CommandUnknown "COMMAND_UNKNOWN" No 504 Unknown "" "The node may have executed the command, or may do so later. Repeat only a conditional write, or a task with an idempotency key.";
     109 Compacted "COMPACTED" No 410 OutOfRange "the oldest revision held, the revision asked for" "Read the keys, then watch from the revision that the response names.";
     110 NoControl "NO_CONTROL" Later 503 Unavailable "text: the reason" "This node does not take part in its cluster. Read its log, and use another node.";
+    111 NoCluster "NO_CLUSTER" No 409 FailedPrecondition "text: the refused operation" "To begin a cluster, run `dunlin cluster init` and start the node with --cluster-listen: see docs/operations.md. A single node needs no cluster.";
     120 BadTask "BAD_TASK" No 400 InvalidArgument "text: the fault" "Correct the task, quota, schedule or worker.";
     121 TaskTooLarge "TASK_TOO_LARGE" No 413 InvalidArgument "size, size allowed; text: the limit's name, or a sentence that names the value and the limit" "Pass a reference to the content instead of the content.";
     122 NoTask "NO_TASK" No 404 NotFound "the task" "Check the task's id: the task never existed, or ended too long ago.";

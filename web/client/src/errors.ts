@@ -64,6 +64,7 @@ const ROWS: readonly (readonly [number, string, Retry, string])[] = [
   [108, "COMMAND_UNKNOWN", "no", "The node may have executed the command, or may do so later. Repeat only a conditional write, or a task with an idempotency key."],
   [109, "COMPACTED", "no", "Read the keys, then watch from the revision that the response names."],
   [110, "NO_CONTROL", "later", "This node does not take part in its cluster. Read its log, and use another node."],
+  [111, "NO_CLUSTER", "no", "To begin a cluster, run `dunlin cluster init` and start the node with --cluster-listen: see docs/operations.md. A single node needs no cluster."],
   [120, "BAD_TASK", "no", "Correct the task, quota, schedule or worker."],
   [121, "TASK_TOO_LARGE", "no", "Pass a reference to the content instead of the content."],
   [122, "NO_TASK", "no", "Check the task's id: the task never existed, or ended too long ago."],

@@ -489,6 +489,15 @@ class NoControlError(RefusedError):
     code = "NO_CONTROL"
 
 
+class NoClusterError(RefusedError):
+    """To begin a cluster, run `dunlin cluster init` and start the node with --cluster-listen.
+
+    See docs/operations.md. A single node needs no cluster.
+    """
+
+    code = "NO_CLUSTER"
+
+
 class BadTaskError(RefusedError):
     """Correct the task, quota, schedule or worker."""
 

@@ -7,11 +7,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, bail};
 use dunlin_server::cluster::{ClusterClient, ClusterError, NodeStatus, NodeSurvey, back_up, init, restore};
+use dunlin_wire::ErrorCode;
 use serde_json::json;
 
 use crate::commands::parse::{node_number, ttl};
 use crate::console::Console;
-use crate::outcome::CommandRefusal;
+use crate::outcome::{CommandRefusal, ErrorWithAdvice};
 use crate::table::TextTable;
 
 /// Arguments of `dunlin cluster`, which manages a cluster.
@@ -95,6 +96,11 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     run_subcommand(&arguments.subcommand, dir, console).map_err(|error| {
         match error.downcast::<ClusterError>() {
             Ok(ClusterError::Refused(why)) => CommandRefusal(why).into(),
+            Ok(error @ ClusterError::NoCluster(_)) => {
+                let code = ErrorCode::NoCluster;
+                let advice = code.row().map_or_else(String::new, |row| row.advice.to_owned());
+                ErrorWithAdvice { code, message: error.to_string(), advice }.into()
+            }
             Ok(error) => error.into(),
             Err(error) => error,
         }

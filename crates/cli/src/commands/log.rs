@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use dunlin_client::{Client, LogDescription, TopicDescription};
-use dunlin_topic::{Event, LogName, Notice, Position, Record, Start, Subscribe, SubscribeOptions};
+use dunlin_topic::{
+    Event, LogName, Notice, Position, Record, Start, Subscribe, SubscribeOptions, format_duration,
+};
 use dunlin_wire::ErrorCode;
 
 use crate::arguments::GlobalOptions;
@@ -224,7 +226,8 @@ impl LogEnds {
             None => format!("nothing was read from log {partition}, which ends at {last}"),
         });
         anyhow!(
-            "topic `{topic}`: no record arrived for {SILENCE_MAX:?}: {}; see `dunlin topics describe {topic}`, and try again",
+            "topic `{topic}`: no record arrived for {}: {}; see `dunlin topics describe {topic}`, and try again",
+            format_duration(SILENCE_MAX),
             logs.collect::<Vec<_>>().join(", ")
         )
     }

@@ -141,6 +141,23 @@ fn move_topic(nodes: &[serde_json::Value]) {
 }
 
 #[test]
+fn command_for_a_cluster_at_a_single_node_gives_no_cluster() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path().to_str().unwrap();
+    let commands = [&["status"][..], &["add"], &["token"], &["remove", "2"], &["transfer"], &["backup", "b"]];
+    for command in commands {
+        let refused = run(&[&["cluster"][..], command, &["--json", "--data-dir", dir]].concat());
+        assert_eq!(refused.code, Some(1), "{command:?}: {refused:?}");
+        assert!(refused.err.contains("\"code\":\"NO_CLUSTER\""), "{command:?}: {refused:?}");
+    }
+    let node = Node::start();
+    node.run(&["topics", "create", "orders"]).done();
+    let refused = node.run(&["topics", "move", "orders", "2"]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.err.contains("NO_CLUSTER") && refused.err.contains("--cluster-listen"), "{refused:?}");
+}
+
+#[test]
 fn missing_cluster_settings_are_named() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = temporary.path().to_str().unwrap();

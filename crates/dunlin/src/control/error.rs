@@ -21,11 +21,11 @@ pub enum ControlError {
         /// The last error of an attempt.
         why: String,
     },
-    /// The outcome is unknown: the leader changed, no majority stored the command in time, or a response was lost. The
-    /// command may still be applied.
+    /// The outcome is unknown: the leader changed, the command took too long, or a response was lost. The command may
+    /// still be applied.
     #[error(
-        "the command may have been executed, or may be later: the leader changed, no majority stored the command in \
-         time, or a response was lost; repeat only conditional commands"
+        "the command may have been executed, or may be later: the leader changed, the command took too long, or a \
+         response was lost; repeat only conditional commands"
     )]
     Unknown,
     /// The limit on the number of waiting commands is reached.

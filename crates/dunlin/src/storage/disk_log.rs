@@ -11,7 +11,8 @@ use dunlin_journal::{
     AppendBatch, AppendError, BLOCK_HEADER_BYTES, Disk, Journal, ReadError, Reader, lacks_resource,
 };
 use dunlin_topic::{
-    BATCH_BYTES_MAX, CheckedBatch, DiskContent, Log, Position, Snapshot, StagedRecords, Store, TopicConfig,
+    BATCH_BYTES_MAX, CheckedBatch, DiskContent, Log, LossCause, Position, Snapshot, StagedRecords, Store,
+    TopicConfig,
 };
 
 use super::doubt::Doubt;
@@ -569,6 +570,15 @@ impl DiskLog {
         }
     }
 
+    /// Counts the records from `first` to `through` as lost to damage, unless retention has removed them.
+    fn record_damage(&self, first: Position, through: u64) {
+        let at = dunlin_journal::Position::new(first.epoch, first.seq);
+        let is_retained = self.reader.oldest().is_some_and(|oldest| at >= oldest);
+        if let Some(log) = self.log().filter(|_| is_retained) {
+            log.record_loss(LossCause::Damaged, first, (through < u64::MAX).then_some(through));
+        }
+    }
+
     /// Makes subscribers wait until the storing thread calls `retry_reads`. Otherwise, they would repeat a failing read
     /// without a pause.
     fn defer_reads(&self) {
@@ -625,7 +635,13 @@ impl Store for DiskLog {
         match self.cache.get(self.key(), at.epoch, at.seq) {
             Some(segment) => DiskContent::Segment(segment),
             None if self.defers_reads.load(Ordering::Acquire) => DiskContent::Later,
-            None => self.read(at),
+            None => {
+                let content = self.read(at);
+                if let DiskContent::Lost { through } = &content {
+                    self.record_damage(at, *through);
+                }
+                content
+            }
         }
     }
 

@@ -108,7 +108,13 @@ impl Storage {
                 );
                 match opened {
                     Err(error) if error.lacks_resource() => return Err(error),
-                    opened => opened.map_err(|error| error.to_string()),
+                    opened => opened.map_err(|error| {
+                        let name = &listed.name;
+                        format!(
+                            "{error}; correct the permissions of the topic's files, or restore the files from a \
+                             backup, and restart the node, or delete the topic: dunlin topics delete {name}"
+                        )
+                    }),
                 }
             };
             match opened {

@@ -386,6 +386,37 @@ fn check_kept_state(retention: Retention) {
 }
 
 #[test]
+fn damaged_saved_state_is_refused_with_advice() {
+    let disk = FakeDisk::new(10);
+    let reducer = ReducerConfig { kind: "last".to_owned(), options: Default::default() };
+    let retention = Retention { bytes: 256 << 10, ..Retention::default() };
+    let (node, _) = open(&disk);
+    node.create_topic("a", TopicConfig { retention, reducer: Some(reducer), ..durable() }, false).unwrap();
+    node.create_topic("b", durable(), false).unwrap();
+    let mut publisher = node.publisher("a").unwrap();
+    for n in 0..4_000u64 {
+        let key = (n % 50).to_le_bytes();
+        let mut draft = Draft::from(&[5u8; 200]);
+        draft.meta.key = Some(&key);
+        publisher.send(draft).unwrap();
+        if n % 100 == 99 {
+            publisher.flush().unwrap();
+        }
+    }
+    drop(publisher);
+    node.stop();
+    drop(node);
+    let dir = Path::new("/data/logs/00000001-0");
+    let names = disk.list(dir).unwrap();
+    let snapshot = names.iter().find(|name| name.ends_with(".snapshot")).expect("a state was saved");
+    disk.open(&dir.join(snapshot), true).unwrap().write_at(&[b"damaged"], 50).unwrap();
+    let (node, found) = open(&disk);
+    let why = found.iter().find_map(|topic| topic.refused.clone()).expect("the topic is refused");
+    assert!(why.contains(".snapshot") && why.contains("dunlin topics delete a"), "{why}");
+    assert_eq!(publish(&node, "b", 1..=3).position.seq, 3, "the other topic is served");
+}
+
+#[test]
 fn data_directory_in_use_is_refused() {
     let disk = FakeDisk::new(9);
     let (_node, _) = open(&disk);

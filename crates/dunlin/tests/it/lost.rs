@@ -7,7 +7,7 @@ use std::thread;
 
 use dunlin::journal::{Disk, FakeDisk, RealDisk};
 use dunlin::topic::{
-    DurableOptions, EpochChanged, Event, Notice, Position, Publish, Retention, Start, Subscribe,
+    DurableOptions, EpochChanged, Event, LossCause, Notice, Position, Publish, Retention, Start, Subscribe,
     SubscribeOptions, TopicConfig,
 };
 use dunlin::{Config, Node, RecoveredTopic, TopicError};
@@ -103,6 +103,91 @@ fn missing_last_log_file_is_reported_as_an_exact_gap() {
     assert_eq!((epochs[0].last_seen, epochs[0].known_through), (RECORDS, Some(RECORDS)));
     assert!(epochs[0].new_first.epoch > last.epoch && epochs[0].new_first.seq == RECORDS + 1);
     assert_eq!(publish(&node, "a", 1..=1), epochs[0].new_first);
+}
+
+/// The number of records that the node counts as lost to damage.
+fn damaged_records(node: &Node) -> u64 {
+    node.losses()
+        .into_iter()
+        .filter(|totals| totals.cause == LossCause::Damaged)
+        .map(|totals| totals.records)
+        .sum()
+}
+
+#[test]
+fn metric_counts_lost_records_of_a_missing_file_at_the_start() {
+    let disk = FakeDisk::new(37);
+    let (node, _) = open(&disk);
+    node.create_topic("a", durable(), false).unwrap();
+    let last = publish(&node, "a", 1..=RECORDS);
+    node.stop();
+    drop(node);
+    remove_file(&disk, log_files(&disk).last().unwrap());
+    let (node, _) = open(&disk);
+    let at_start = damaged_records(&node);
+    let reports = node.take_losses();
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    assert_eq!((&*reports[0].log.topic, reports[0].last, reports[0].records), ("a", Some(RECORDS), at_start));
+    for _ in 0..2 {
+        let (_, gaps, _) = read(&node, Position { seq: 10, ..last });
+        assert_eq!(gaps, [(reports[0].first.seq, RECORDS)]);
+        assert_eq!(damaged_records(&node), at_start, "each record counts once");
+    }
+    assert!(at_start > 0 && node.take_losses().is_empty());
+}
+
+#[test]
+fn damage_in_an_older_file_is_reported_as_an_exact_gap() {
+    fn flip_bit(path: &Path, at: usize) {
+        let mut content = std::fs::read(path).unwrap();
+        content[at] ^= 4;
+        std::fs::write(path, content).unwrap();
+    }
+    fn truncate(path: &Path) {
+        let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+        file.set_len(file.metadata().unwrap().len() / 2).unwrap();
+    }
+    fn replace_by_directory(path: &Path) {
+        std::fs::remove_file(path).unwrap();
+        std::fs::create_dir(path).unwrap();
+    }
+    type Case = (&'static str, fn(&Path), bool);
+    let cases: [Case; 6] = [
+        ("a flipped bit in the header", |path| flip_bit(path, 20), false),
+        ("a flipped bit in a block's length", |path| flip_bit(path, 512 + 4), true),
+        ("an empty file", |path| std::fs::write(path, b"").unwrap(), true),
+        ("a truncated file", truncate, true),
+        ("a missing file", |path| std::fs::remove_file(path).unwrap(), true),
+        ("a directory instead of the file", replace_by_directory, true),
+    ];
+    for (case, damage, loses_records) in cases {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || Node::open(Config::default(), Arc::new(RealDisk), dir.path()).unwrap();
+        let (node, _) = open();
+        node.create_topic("a", durable(), false).unwrap();
+        let last = publish(&node, "a", 1..=RECORDS);
+        node.stop();
+        drop(node);
+        let log = dir.path().join("logs/00000001-0");
+        let names = std::fs::read_dir(&log).unwrap().map(|entry| entry.unwrap().path());
+        let mut files: Vec<PathBuf> =
+            names.filter(|path| path.extension().is_some_and(|it| it == "log")).collect();
+        files.sort();
+        assert!(files.len() > 2, "{files:?}");
+        damage(&files[1]);
+
+        let (node, found) = open();
+        assert_eq!((found[0].refused.as_deref(), found[0].clean), (None, true), "{case}: {found:?}");
+        for _ in 0..2 {
+            let (numbers, gaps, _) = read(&node, Position { seq: 0, ..last });
+            assert_complete(&numbers, &gaps, 0, RECORDS);
+            assert_eq!(gaps.len(), usize::from(loses_records), "{case}: {gaps:?}");
+            let lost: u64 = gaps.iter().map(|(first, last)| last - first + 1).sum();
+            assert_eq!(damaged_records(&node), lost, "{case}");
+        }
+        assert_eq!(node.take_losses().len(), usize::from(loses_records), "{case}");
+        assert_eq!(publish(&node, "a", 1..=1).seq, RECORDS + 1, "{case}");
+    }
 }
 
 #[test]

@@ -122,7 +122,7 @@ fn open_file(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     if !file.metadata()?.is_file() {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            "the path is a pipe, a socket or a device, not a file",
+            "the path is a directory, a pipe, a socket or a device, not a file",
         ));
     }
     Ok(file)

@@ -45,6 +45,8 @@ pub(crate) struct FileHeader {
 /// The reason why the header of a log file is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum HeaderError {
+    #[error("the file cannot be read: {0}")]
+    Unreadable(String),
     #[error("the file is empty")]
     Empty,
     #[error("the file ends within its header")]

@@ -28,7 +28,8 @@ pub struct LogScan {
 #[derive(Debug)]
 struct OpenFile {
     log: Arc<LogFile>,
-    file: Box<dyn DiskFile>,
+    /// `None` if the file cannot be opened. Its records then count as lost.
+    file: Option<Box<dyn DiskFile>>,
     blocks: BlockScan,
     /// The sequence number with which the next block should begin.
     expected: u64,
@@ -156,7 +157,10 @@ impl LogScan {
                 self.file = OpenFile::new(&self.shared, log, Some(self.from), self.read_bytes)?;
                 continue;
             };
-            let step = if open.is_exhausted { Ok(ScanStep::End) } else { open.blocks.next(&*open.file) };
+            let step = match &open.file {
+                Some(file) if !open.is_exhausted => open.blocks.next(&**file),
+                _ => Ok(ScanStep::End),
+            };
             let step = match step {
                 Ok(step) => step,
                 Err(error) => return Err(DiskError::of("read", &open.log.path)(error).into()),
@@ -203,10 +207,13 @@ impl LogScan {
         let is_last = self.shared.file_after(&open.log).is_none();
         open.blocks.seek(at);
         let needs_synced_proof = is_last && !self.shared.has_local_writer;
-        let found = open
-            .blocks
-            .search(&*open.file, needs_synced_proof)
-            .map_err(DiskError::of("read", &open.log.path))?;
+        let found = match &open.file {
+            Some(file) => open
+                .blocks
+                .search(&**file, needs_synced_proof)
+                .map_err(DiskError::of("read", &open.log.path))?,
+            None => false,
+        };
         open.is_exhausted = !found;
         Ok(())
     }
@@ -282,7 +289,8 @@ enum NextFile {
 
 impl OpenFile {
     /// Opens a file, and starts at the last indexed block at or before `from`. If the file no longer exists, removes it
-    /// from the log's list and returns `None`.
+    /// from the log's list and returns `None`. If the file cannot be opened for another reason, such as its permissions,
+    /// it counts as a file without valid blocks.
     fn new(
         shared: &SharedLog,
         log: Arc<LogFile>,
@@ -294,13 +302,15 @@ impl OpenFile {
                 shared.remove(&log);
                 return Ok(None);
             }
-            opened => opened?,
+            Err(error) if error.lacks_resource() => return Err(error),
+            opened => opened.ok(),
         };
+        let is_exhausted = file.is_none();
         let first = log.name.first;
         let seq = from.filter(|from| from.epoch == first.epoch).map_or(0, |from| from.seq);
         let start = log.start_before(|entry| entry.first_seq <= seq);
         let blocks = BlockScan::new(log.name.identity, start.at, log.readable()).with_read_bytes(read_bytes);
-        Ok(Some(OpenFile { log, file, blocks, expected: start.first_seq, mark: None, is_exhausted: false }))
+        Ok(Some(OpenFile { log, file, blocks, expected: start.first_seq, mark: None, is_exhausted }))
     }
 
     fn follows(&self, header: &BlockHeader) -> bool {

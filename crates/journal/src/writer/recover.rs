@@ -132,6 +132,13 @@ pub(super) fn open(
     Ok((journal, report))
 }
 
+/// The mark with which a file before the last one ends.
+enum FinalMark {
+    Found(Mark),
+    /// The file ends with no such mark. The survey states what the file contains instead.
+    Missing(Box<FileSurvey>),
+}
+
 struct Recovery<'a> {
     disk: &'a dyn Disk,
     dir: &'a Path,
@@ -163,6 +170,7 @@ impl Recovery<'_> {
             if last.header.is_err()
                 || self.has_valid_first_block(last)?
                 || !is_empty(&self.survey_file(last)?)
+                || !before.is_readable()
                 || names_next(&self.survey_file(before)?)
             {
                 break;
@@ -188,15 +196,21 @@ impl Recovery<'_> {
         survey(&*file, listed.name, true, |_, _| {}).map_err(DiskError::of("read", &listed.path))
     }
 
-    /// The mark with which a file names the next file; `None` if the file ends with no such mark.
-    fn final_mark(&self, listed: &ListedFile) -> Result<Option<Mark>, DiskError> {
+    /// Finds the mark with which a file names the next file.
+    fn final_mark(&self, listed: &ListedFile) -> Result<FinalMark, DiskError> {
+        if !listed.is_readable() {
+            return Ok(FinalMark::Missing(Box::new(FileSurvey::new(listed.name.first.seq))));
+        }
         let file = files::open(self.disk, &listed.path, false)?;
         let read = || {
             if let Some(mark) = mark_at_end(&*file, listed)? {
-                return Ok(Some(mark));
+                return Ok(FinalMark::Found(mark));
             }
             let found = survey(&*file, listed.name, false, |_, _| {})?;
-            Ok(found.end_mark(BlockKind::Continued))
+            Ok(match found.end_mark(BlockKind::Continued) {
+                Some(mark) => FinalMark::Found(mark),
+                None => FinalMark::Missing(Box::new(found)),
+            })
         };
         read().map_err(DiskError::of("read", &listed.path))
     }
@@ -211,13 +225,16 @@ impl Recovery<'_> {
         for index in 1..listed.len() {
             let is_last_pair = index + 1 == listed.len();
             let [.., file, next] = &mut listed[..=index] else { continue };
-            let Some(mark) = self.final_mark(file)? else {
-                self.report_damage(
-                    &file.path,
-                    file.bytes,
-                    "the mark that names the next file is missing".to_owned(),
-                );
-                continue;
+            let mark = match self.final_mark(file)? {
+                FinalMark::Found(mark) => mark,
+                FinalMark::Missing(found) => {
+                    if file.is_readable() {
+                        let what = "the mark that names the next file is missing".to_owned();
+                        self.report_damage(&file.path, file.bytes, what);
+                    }
+                    self.report_lost_end(file.name.first, &found, next.name.first);
+                    continue;
+                }
             };
             if mark.next > file.name.first {
                 self.last_before = Some(Position::new(mark.next.epoch, mark.next.seq.saturating_sub(1)));
@@ -264,6 +281,21 @@ impl Recovery<'_> {
             return;
         }
         self.report_damage(&file.path, file.bytes, "the file that it names next is missing".to_owned());
+    }
+
+    /// Reports the lost records of a file without its final mark. `first` is the position of the file's first record,
+    /// `next` that of the next file. If the next file begins an epoch, the file does not show where its own epoch ended.
+    fn report_lost_end(&mut self, first: Position, found: &FileSurvey, next: Position) {
+        self.report.holes.extend(&found.holes);
+        if next.epoch != first.epoch || next <= first {
+            return;
+        }
+        self.last_before = Some(Position::new(next.epoch, next.seq - 1));
+        if found.next_seq < next.seq {
+            let lost_from = Position::new(first.epoch, found.next_seq);
+            let hole = Hole { first: lost_from, last: Some(next.seq - 1), cause: HoleCause::Damaged };
+            self.report.holes.push(hole);
+        }
     }
 
     fn report_damage(&mut self, file: &Path, at: u64, what: String) {

@@ -79,9 +79,12 @@ impl Journal {
         }
         for dropped in 0..count {
             let Some(oldest) = self.shared.files().all.first().cloned() else { return Ok(dropped) };
-            // If the file cannot be removed, it remains the log's oldest file.
-            let removed = self.shared.disk.remove(&oldest.path);
-            removed.map_err(DiskError::of("remove", &oldest.path))?;
+            // If the file cannot be removed, it remains the log's oldest file. If somebody has replaced it by a
+            // directory, only the directory remains.
+            match self.shared.disk.remove(&oldest.path) {
+                Err(error) if error.kind() == std::io::ErrorKind::IsADirectory => {}
+                removed => removed.map_err(DiskError::of("remove", &oldest.path))?,
+            }
             self.shared.remove(&oldest);
             self.sync_removal()?;
         }

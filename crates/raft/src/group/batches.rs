@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use dunlin_frame::format_duration;
 use openraft::ReadPolicy;
 use openraft::async_runtime::watch::WatchReceiver;
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -261,7 +262,10 @@ pub(super) async fn confirm(
         let result = tokio::time::timeout(timeout, raft.ensure_linearizable(ReadPolicy::ReadIndex)).await;
         let result = match result {
             Ok(result) => result.map(|read| read.index()).map_err(RaftGroupError::from),
-            Err(_late) => Err(RaftGroupError::NoQuorum(format!("no majority responded within {timeout:?}"))),
+            Err(_late) => {
+                let timeout = format_duration(timeout);
+                Err(RaftGroupError::NoQuorum(format!("no majority responded within {timeout}")))
+            }
         };
         batch.drain(..).for_each(|read| drop(read.send(result.clone())));
     }

@@ -50,10 +50,7 @@ impl ClusterClient {
         let files = ClusterDirectory::of(data_dir);
         let Some(identity) = files.identity()? else {
             super::marks::refuse_member(&files, data_dir)?;
-            return Err(ClusterError::Refused(format!(
-                "{} is not the data directory of a cluster's node: give a node's data directory, or begin a new cluster with `dunlin cluster init`",
-                data_dir.display()
-            )));
+            return Err(ClusterError::NoCluster(data_dir.to_owned()));
         };
         let authority = files.authority(&identity.cluster)?;
         let host = super::address_host(&identity.address).to_owned();

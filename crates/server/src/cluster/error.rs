@@ -10,6 +10,13 @@ pub enum ClusterError {
     /// A node of the cluster, or a check on this node, refused the request.
     #[error("{0}")]
     Refused(String),
+    /// The data directory is not that of a cluster's node.
+    #[error(
+        "{} is not the data directory of a cluster's node: the node is not part of a cluster; give the directory of a \
+         member, or begin a new cluster with `dunlin cluster init`, see docs/operations.md",
+        .0.display()
+    )]
+    NoCluster(std::path::PathBuf),
     /// A node of the cluster is unreachable.
     #[error("cannot reach {address}: {why}")]
     Unreachable {

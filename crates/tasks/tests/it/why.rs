@@ -17,10 +17,10 @@ fn task_explanation_is_one_sentence_with_numbers() {
     scene.advance(2_500);
     assert_eq!(
         scene.why(last),
-        "waiting: tenant a uses 3 of 3 allowed tasks; 10 ahead of it; starts in about 9 s"
+        "waiting: tenant a uses 3 of 3 allowed tasks; 10 ahead of it; starts in about 8.3 s"
     );
     let running = scene.starts().remove(0);
-    assert_eq!(scene.why(first), format!("running: at worker {:x} for 3 s, attempt 1", running.worker));
+    assert_eq!(scene.why(first), format!("running: at worker {:x} for 2.5 s, attempt 1", running.worker));
     let other = scene.submit_all("b", vec![work(); 4])[3];
     assert_eq!(
         scene.why(other),
@@ -33,7 +33,7 @@ fn task_explanation_is_one_sentence_with_numbers() {
         "waiting: 0 of 1 allowed tasks with user ann are running, 1 more wait for a worker; 1 ahead of it"
     );
     let later = scene.submit(NewTask { not_before_ms: 62_500, ..work() });
-    assert_eq!(scene.why(later), "waiting: it may start in 60 s");
+    assert_eq!(scene.why(later), "waiting: it may start in 1 min");
     let after = scene.submit(NewTask { after: vec![TaskDependency::Task { task: later }], ..work() });
     assert_eq!(
         scene.why(after),

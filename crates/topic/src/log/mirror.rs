@@ -220,6 +220,7 @@ impl Log {
         log.number = of.number;
         log.subscribers = LogSubscribers::for_private_mirror(&of.subscribers);
         log.listed_subscribers = of.listed_subscribers.share();
+        log.share_losses_of(of);
         if let Some(upstream) = of.upstream.get() {
             log.set_upstream(Arc::clone(upstream));
         }

@@ -173,6 +173,46 @@ fn records_missing_from_a_mirror_are_a_gap_for_each_subscriber() {
 }
 
 #[test]
+fn metric_counts_lost_records_of_a_mirror_once() {
+    let owned = small_topic();
+    let owner = Owner::of(&owned);
+    let mirror = mirror_of(&owner, config(64 << 10));
+    let reports = Arc::<LossReports>::default();
+    mirror.report_losses_to(&reports);
+    let mut readers = [0, 1].map(|_| subscriber(&mirror, &from(Start::Latest)));
+    let mut owner_reader = subscriber(&owned, &earliest());
+    publish(&owned, &["1", "2"]);
+    feed(&mut owner_reader, &mirror.logs()[0]);
+    mirror.logs()[0].feed_gap(Position { epoch: 1, seq: 5 });
+    for reader in &mut readers {
+        assert_eq!(read_events(reader), ["1-1 1", "1-2 2", "gap 1: 3-5"]);
+    }
+    for LossTotals { cause, ranges, records } in reports.totals() {
+        let expected = if cause == LossCause::Mirror { (1, 3) } else { (0, 0) };
+        assert_eq!((ranges, records), expected, "{cause:?}");
+    }
+    let taken = reports.take();
+    assert_eq!((taken.len(), taken[0].first, taken[0].last), (1, Position { epoch: 1, seq: 3 }, Some(5)));
+    assert!(reports.take().is_empty());
+}
+
+#[test]
+fn metric_counts_lost_records_of_a_restarted_topic() {
+    let topic = Topic::new("t", Arc::new(config(64 << 10)), &budget(), MANUAL, 2).unwrap();
+    let reports = Arc::<LossReports>::default();
+    topic.report_losses_to(&reports);
+    // The first subscriber has read record 5 of the former epoch. The second has not read records 4 and 5.
+    for (seq, records) in [(5, 0), (3, 2), (3, 2)] {
+        let mut reader = subscriber(&topic, &from(Start::After(Position { epoch: 1, seq })));
+        assert_eq!(read_events(&mut reader).len(), 1, "a notice of the new epoch");
+        let restart = reports.totals().into_iter().find(|totals| totals.cause == LossCause::Restart);
+        assert_eq!(restart.map(|totals| totals.records), Some(records), "after {seq}");
+    }
+    let taken = reports.take();
+    assert_eq!((taken[0].first, taken[0].last), (Position { epoch: 1, seq: 4 }, None));
+}
+
+#[test]
 fn records_published_to_a_mirror_are_appended_by_the_owner() {
     let owned = small_topic();
     let owner = Owner::of(&owned);

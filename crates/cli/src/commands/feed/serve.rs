@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use dunlin::{Simulation, SimulationReport, now_ns};
 use dunlin_feed::{BOOK, Instrument, Instruments, InstrumentsError};
 use dunlin_server::StartError;
-use dunlin_topic::{Publish, ReducerConfig, Retention, TopicConfig};
+use dunlin_topic::{Publish, ReducerConfig, Retention, TopicConfig, format_duration};
 
 use crate::arguments::{GlobalOptions, either_listen_or_url};
 use crate::commands::feed::read_instruments;
@@ -18,7 +18,7 @@ use crate::commands::parse;
 use crate::commands::serve::ready_line;
 use crate::config::{ByteSize, NodeConfig, RawConfig};
 use crate::connect::connect;
-use crate::console::{Console, format_duration, grouped};
+use crate::console::{Console, grouped};
 use crate::outcome::CommandRefusal;
 use crate::running::RunningNode;
 use crate::signals::{GRACE, StopFlag};

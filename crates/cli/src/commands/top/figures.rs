@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use dunlin_topic::format_duration;
 use serde_json::Value;
 
 use super::report::NodeReport;
-use crate::console::{format_bytes, format_duration, grouped};
+use crate::console::{format_bytes, grouped};
 
 /// One table on the screen of `dunlin top`, with its title.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Restores a log after a restart: its position and epochs, the producers of the last records, and the topic's state.
 
-use dunlin_journal::{ReadError, Records, ScanItem};
-use dunlin_topic::{EpochStart, Frame, Log, RecoveredLog};
+use dunlin_journal::{Damage, Hole, HoleCause, ReadError, Records, ScanItem};
+use dunlin_topic::{EpochStart, Frame, Log, LossCause, Position, RecoveredLog};
 
 use super::DiskLog;
 use crate::storage::{StorageError, lock, note};
@@ -54,13 +54,16 @@ impl DiskLog {
         }
     }
 
-    /// Restores from the files the producers of the log's last records, and the topic's state.
+    /// Restores from the files the producers of the log's last records, and the topic's state. Counts the lost records
+    /// that the start has found. Returns the damage that affects the topic's state.
     pub(in super::super) fn restore(
         &self,
         topic: &str,
         log: &Log,
         report: &dunlin_journal::RecoveredLog,
-    ) -> Result<(), StorageError> {
+    ) -> Result<Vec<Damage>, StorageError> {
+        report.holes.iter().for_each(|hole| record_hole(log, hole));
+        let mut damage = Vec::new();
         let refused = |why: String| StorageError::Refused { topic: topic.to_owned(), why };
         let unreadable = |error: ReadError| match error {
             ReadError::Disk(error) if error.lacks_resource() => StorageError::from(error),
@@ -69,7 +72,17 @@ impl DiskLog {
         let mut state_through = u64::MAX;
         let mut saved = None;
         if log.is_stateful() {
-            let snapshot = self.reader.latest_snapshot().map_err(unreadable)?;
+            let snapshot = match self.reader.latest_snapshot() {
+                // The log still has all records from the first one on. The state follows from them alone.
+                Err(ReadError::Damaged { file, why })
+                    if report.oldest.is_some_and(|oldest| oldest.seq == 1) =>
+                {
+                    let what = format!("{why}; the state is restored from the topic's records");
+                    damage.push(Damage { file, at: 0, what });
+                    None
+                }
+                found => found.map_err(unreadable)?,
+            };
             state_through = snapshot.as_ref().map_or(0, |snapshot| snapshot.position.seq);
             // Restore the snapshot even if the log's records are lost. Without the snapshot, the next start could not
             // find this epoch and later ones.
@@ -79,7 +92,7 @@ impl DiskLog {
             }
             saved = snapshot.map(|snapshot| snapshot.position);
         }
-        let (Some(oldest), Some(last)) = (report.oldest, report.last) else { return Ok(()) };
+        let (Some(oldest), Some(last)) = (report.oldest, report.last) else { return Ok(damage) };
         let first_seq = last.seq.saturating_sub(REMEMBERED_RECORDS);
         let begins = self.reader.epochs();
         // The epoch of the record `first_seq`. If that record is older than all epochs in the files, the oldest of
@@ -92,13 +105,33 @@ impl DiskLog {
         }
         let mut scan = self.reader.scan(from.max(oldest));
         while let Some(item) = scan.next().map_err(unreadable)? {
-            let ScanItem::Records(records) = item else { continue };
+            let records = match item {
+                ScanItem::Records(records) => records,
+                ScanItem::Hole(hole) => {
+                    record_hole(log, &hole);
+                    if log.is_stateful() && hole.last.is_none_or(|last| last > state_through) {
+                        let what = format!(
+                            "the topic's state lacks changes, because {hole}: publish the whole state"
+                        );
+                        damage.push(Damage { file: self.dir.clone(), at: 0, what });
+                    }
+                    continue;
+                }
+            };
             note::decode(records.note).for_each(|mark| log.restore_producer(&mark, records.epoch));
             if records.last_seq() > state_through {
                 replay_into_state(log, &records, state_through).map_err(refused)?;
             }
         }
-        Ok(())
+        Ok(damage)
+    }
+}
+
+/// Counts the records of a hole as lost, unless retention has removed them.
+fn record_hole(log: &Log, hole: &Hole) {
+    if hole.cause == HoleCause::Damaged {
+        let first = Position { epoch: hole.first.epoch, seq: hole.first.seq };
+        log.record_loss(LossCause::Damaged, first, hole.last);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Metrics of the node.
 
 use dunlin::Survey;
+use dunlin::topic::LossTotals;
 
 use std::sync::atomic::Ordering;
 
@@ -38,6 +39,14 @@ pub(super) fn write(shared: &SharedServer, survey: &Survey, out: &mut Exposition
         "Dead letters that could not be stored and were dropped.",
         node.dropped_dead_letters(),
     );
+    let losses = node.losses();
+    let series = |pick: fn(&LossTotals) -> u64| {
+        losses.iter().map(move |totals| ([("cause", totals.cause.name().to_owned())], pick(totals)))
+    };
+    let help = "Records that topics have lost, each counted once, as far as their number is known.";
+    out.family(Counter, "dunlin_lost_records_total", help, series(|totals| totals.records));
+    let help = "Ranges of records that topics have lost, each counted once.";
+    out.family(Counter, "dunlin_lost_ranges_total", help, series(|totals| totals.ranges));
     let since = shared.housekeeping.since_last().as_secs_f64();
     out.metric(
         Gauge,

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use dunlin::space::{Behaviour, RegionId};
+use dunlin::topic::format_duration;
 use dunlin_client::{Lease, interruptible};
 
 use super::thread::{OwnershipError, OwnershipThread, WorldEvent};
@@ -44,7 +45,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
                 Ok(false) | Err(_) => std::thread::sleep(self.config.poll_interval),
             }
         }
-        format!("no other process has received a complete copy within {LEAVE_TIME_MAX:?}")
+        format!("no other process has received a complete copy within {}", format_duration(LEAVE_TIME_MAX))
     }
 
     /// Does the next step for each region. Returns whether this process may end: each of its regions has an owner and a

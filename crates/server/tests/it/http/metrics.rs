@@ -76,6 +76,27 @@ fn metrics_count_published_lost_and_lagging_records() {
 }
 
 #[test]
+fn metric_counts_lost_records_of_two_subscribers_once() {
+    let fixture = HttpServer::new();
+    fixture.node.create_topic("a", short(), false).unwrap();
+    let options = SubscribeOptions { start: Start::Earliest, ..Default::default() };
+    let mut slow = [0, 1].map(|_| fixture.node.subscribe("a", &options).unwrap());
+    for _ in 0..5_000 {
+        fixture.publish("a", &[b'x'; 100]);
+    }
+    for subscriber in &mut slow {
+        while subscriber.try_next().unwrap().is_some() {}
+    }
+    let series = scrape_until(&fixture, |series| series["dunlin_gaps_total"] == 2.0);
+    let lost = |name: &str, cause: &str| series[&format!("dunlin_lost_{name}_total{{cause=\"{cause}\"}}")];
+    assert_eq!(series["dunlin_gap_records_total"], 2.0 * lost("records", "overwritten"));
+    assert_eq!(lost("ranges", "overwritten"), 1.0);
+    for cause in ["damaged", "restart", "mirror"] {
+        assert_eq!((lost("records", cause), lost("ranges", cause)), (0.0, 0.0), "{cause}");
+    }
+}
+
+#[test]
 fn metrics_of_topics_and_subscriptions_are_limited_in_number() {
     let fixture = HttpServer::with(|config| {
         config.limits.http.topics_shown = 3;

@@ -28,6 +28,16 @@ fn topic_is_created_described_and_deleted_over_http() {
 }
 
 #[test]
+fn topic_of_a_single_node_cannot_move_over_http() {
+    let fixture = HttpServer::new();
+    fixture.publish("orders", b"1");
+    let refused = fixture.peer().request("PUT", "/v1/topics/orders/owner", &[], br#"{"node": 2}"#);
+    assert_eq!((refused.status, refused.code().as_str()), (409, "NO_CLUSTER"), "{refused:?}");
+    let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+    assert!(detail.contains("\"orders\" cannot move") && detail.contains("--cluster-listen"), "{detail}");
+}
+
+#[test]
 fn http_topic_list_is_paged() {
     let fixture = HttpServer::new();
     for n in 0..25 {

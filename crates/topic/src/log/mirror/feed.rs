@@ -8,7 +8,7 @@ use dunlin_frame::Frame;
 use super::after;
 use crate::checked_batch::CheckedBatch;
 use crate::event::{EpochChanged, Position};
-use crate::log::{AppendOptions, Log, LogContents};
+use crate::log::{AppendOptions, Log, LogContents, LossCause};
 use crate::publish::PublishError;
 use crate::reducer::ReducerError;
 
@@ -91,6 +91,8 @@ impl Log {
             if prev_seq < state.next_seq || !feed_started {
                 state.skip_to(first.seq)
             } else {
+                let lost_from = Position { epoch: state.epoch, seq: state.next_seq };
+                self.record_known_loss(LossCause::Mirror, lost_from, Some(prev_seq));
                 state.leave_gap_to(first.seq)
             }
         }
@@ -149,6 +151,8 @@ impl Log {
     pub fn feed_gap(&self, last: Position) {
         self.update_mirror(|state| {
             if state.reducer_state().is_none() && last.epoch == state.epoch && last.seq >= state.next_seq {
+                let first = Position { epoch: state.epoch, seq: state.next_seq };
+                self.record_known_loss(LossCause::Mirror, first, Some(last.seq));
                 state.leave_gap_to(last.seq + 1);
             }
         });
