@@ -6,8 +6,8 @@ use dunlin::space::behaviour::{Flock, RandomWalk};
 use dunlin::space::curve::{Curve, MortonCurve};
 use dunlin::space::{
     CommandError, Entity, EntityCommand, EntityId, EntityStatus, Host, HostError, Partition, RegionAuthority,
-    RegionId, RegionSetup, Scene, Schema, StandbyMode, StoreError, SurroundingsWatch, ViewerId, WorldBox,
-    WorldTopics, topic_of,
+    RegionId, RegionSetup, Scene, Schema, StandbyMode, StoreError, SurroundingsWatch, Takeover, ViewerId,
+    WorldBox, WorldTopics, topic_of,
 };
 use dunlin::topic::{Notice, Publish, Start, Subscribe, SubscribeOptions};
 use dunlin::{Node, TopicError};
@@ -214,6 +214,25 @@ fn topic_with_records_is_not_replaced_by_a_region() {
     let exists = |why: &TopicError| matches!(why, TopicError::Exists(_));
     assert!(matches!(&refused, HostError::Topic { why, .. } if exists(why)), "{refused}");
     assert_eq!(node.topics(None, "", 10).topics.len(), 1);
+}
+
+/// Here, another program has published to the topic of the region's name.
+#[test]
+fn region_that_continues_without_its_topic_keeps_its_state() {
+    let mut former = host(&node());
+    begin(&mut former).unwrap();
+    former.spawn(&Entity::at(7, [1.0; 3])).unwrap();
+    let state = former.retire(REGION).unwrap();
+    let (node, topic) = (node(), topic_of(WORLD, REGION));
+    node.publisher(&topic).unwrap().publish("somebody's").unwrap();
+    let mut host = host(&node);
+    let authority = RegionAuthority { epoch: 2, until_ns: u64::MAX };
+    host.take_over(REGION, state, &Takeover { authority, peers: &[], now_ns: 0 }).unwrap();
+    assert_eq!(host.region(REGION).unwrap().store().len(), 1);
+    assert!(matches!(host.restore_topics()[..], [(REGION, Err(HostError::Topic { .. }))]));
+    node.delete_topic(&topic).unwrap();
+    assert!(matches!(host.restore_topics()[..], [(REGION, Ok(()))]));
+    assert!(host.restore_topics().is_empty());
 }
 
 #[test]

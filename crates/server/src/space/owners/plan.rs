@@ -7,6 +7,10 @@ use dunlin::space::RegionId;
 
 use super::keys::{RegionMemory, StandbyKey, WorldSnapshot};
 
+/// How long a region without an owner waits, in addition to the time `patience`, for a process that still runs and may
+/// have the region's state, ms. After this time, the region begins without entities, although the process may return.
+pub(super) const HOLDER_WAIT_MS_MAX: u64 = 600_000;
+
 /// The part of the decision's input that is not in the world's keys.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LocalState {
@@ -35,6 +39,8 @@ pub(super) struct LocalState {
     pub(super) free_ms: BTreeMap<RegionId, u64>,
     /// How long a region waits for a process that has a copy before it begins without entities, ms.
     pub(super) patience_ms: u64,
+    /// For each region that must not begin now, a process that may have its state and still runs.
+    pub(super) awaited: BTreeMap<RegionId, u64>,
     /// Whether this process leaves the world. A leaving process hands over its regions. It takes over only regions that
     /// no other process can continue, and hands these over, too.
     pub(super) leaving: bool,
@@ -71,7 +77,8 @@ pub(super) fn plan(snapshot: &WorldSnapshot, local: &LocalState) -> Vec<RegionAc
             None => {
                 let action = plan_without_owner(snapshot, local, *region);
                 let takes_over = RegionAction::TakeOver(*region);
-                actions.extend(action.filter(|action| !local.leaving || *action == takes_over));
+                let may_begin = !local.leaving && !local.awaited.contains_key(region);
+                actions.extend(action.filter(|action| may_begin || *action == takes_over));
             }
         }
     }
@@ -181,14 +188,17 @@ fn plan_without_owner(
         return None;
     }
     let enough_processes = snapshot.processes.len() >= local.expected || free_ms > local.patience_ms;
-    if newest.is_none()
-        && let Some(candidate) = snapshot.best_memory(region)
-        && free_ms <= 2 * local.patience_ms
-    {
-        // The cluster has lost its keys. The process with the best state continues the region once enough processes are
-        // back.
-        let continues = candidate == local.process && memory.is_some() && enough_processes;
-        return continues.then_some(RegionAction::TakeOver(region));
+    // The cluster has lost its keys. The process with the best state continues the region once enough processes are
+    // back. If this process has lost the state since it registered, the region counts as lost.
+    match snapshot.best_memory(region).filter(|_| newest.is_none()) {
+        // The candidate may wait longer for other processes than this one.
+        Some(candidate)
+            if candidate != local.process && free_ms <= local.patience_ms + HOLDER_WAIT_MS_MAX =>
+        {
+            return None;
+        }
+        Some(_) if memory.is_some() => return enough_processes.then_some(RegionAction::TakeOver(region)),
+        _ => {}
     }
     if !snapshot.began.contains(&region) && !local.began.contains(&region) {
         let share = local.regions.len().div_ceil(local.expected.max(1));
@@ -426,6 +436,21 @@ mod tests {
         assert_eq!(plan(&fresh, &known(101)), [RegionAction::Begin { region: R, lost: true }]);
     }
 
+    #[test]
+    fn region_does_not_begin_while_its_owner_still_runs() {
+        let late = LocalState { free_ms: [(R, 101)].into(), ..local(2) };
+        let waits = LocalState { awaited: [(R, 1)].into(), ..late.clone() };
+        let lost = snapshot(&[2, 3], None, Some((1, None)));
+        assert_eq!(plan(&lost, &late), [RegionAction::Begin { region: R, lost: true }]);
+        assert_eq!(plan(&lost, &waits), []);
+        let unrecorded = WorldSnapshot { began: [].into(), ..lost.clone() };
+        assert_eq!(plan(&unrecorded, &late), [RegionAction::Begin { region: R, lost: false }]);
+        assert_eq!(plan(&unrecorded, &waits), []);
+        let copied = LocalState { copies: [(R, EPOCH)].into(), ..waits };
+        let standby = snapshot(&[2, 3], None, Some((2, None)));
+        assert_eq!(plan(&standby, &copied), [RegionAction::TakeOver(R)], "its standby continues it");
+    }
+
     fn with_memory(process: u64, epoch: u64, owner: bool) -> LocalState {
         LocalState { memory: [(R, RegionMemory { epoch, owner })].into(), ..local(process) }
     }
@@ -480,6 +505,22 @@ mod tests {
         assert_eq!(plan(&alone, &with_memory(2, EPOCH, true)), [], "others may come back with a later state");
         let late = LocalState { free_ms: [(R, 101)].into(), ..with_memory(2, EPOCH, true) };
         assert_eq!(plan(&alone, &late), [RegionAction::TakeOver(R)]);
+    }
+
+    /// Here, the process with the state has a longer `patience` than another process.
+    #[test]
+    fn process_waits_for_another_one_that_has_the_region_in_memory() {
+        let readded = without_keys(&[(1, None), (2, Some(RegionMemory { epoch: EPOCH, owner: true }))]);
+        let known = |process, free_ms| LocalState {
+            began: [R].into(),
+            free_ms: [(R, free_ms)].into(),
+            expected: 3,
+            ..local(process)
+        };
+        assert_eq!(plan(&readded, &known(1, 201)), []);
+        let begins = [RegionAction::Begin { region: R, lost: true }];
+        assert_eq!(plan(&readded, &known(1, 101 + HOLDER_WAIT_MS_MAX)), begins);
+        assert_eq!(plan(&readded, &known(2, 101)), begins, "process 2 has lost the state since");
     }
 
     #[test]
