@@ -268,7 +268,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     /// Ends a region that has no valid lease, and returns its state. [`Host::take_over`] can begin the region again
     /// from this state, in a later epoch.
     pub fn retire(&mut self, region: RegionId) -> Option<RegionState<D>> {
-        self.remove(region).map(|mut hosted| hosted.region.copy_for_standby().0)
+        self.remove(region).map(|mut hosted| hosted.region.copy_for_standby())
     }
 
     fn remove(&mut self, region: RegionId) -> Option<HostedRegion<D, B>> {
@@ -367,7 +367,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.publish();
         let hosted = self.regions.get_mut(&region)?;
         hosted.has_standby = true;
-        Some((hosted.region.copy_for_standby().0.whole(), hosted.records))
+        Some((hosted.region.copy_for_standby().whole(), hosted.records))
     }
 
     /// Notes that the region has no standby any more.
