@@ -41,7 +41,7 @@ pub enum SpawnError {
     #[error(transparent)]
     Refused(#[from] CommandError),
     /// The owners of these regions did not respond.
-    #[error("no process that owns {} responds, so an entity with this id may exist there: retry later", list(.0))]
+    #[error("no process that owns {} responds, so an entity with this id may exist there: retry later", RegionId::list(.0))]
     NoOwner(Vec<RegionId>),
 }
 
@@ -367,9 +367,4 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         self.finish_if_complete(number);
         Ok(())
     }
-}
-
-fn list(regions: &[RegionId]) -> String {
-    let numbers: Vec<String> = regions.iter().map(|region| region.0.to_string()).collect();
-    format!("{} {}", if numbers.len() == 1 { "region" } else { "regions" }, numbers.join(", "))
 }
