@@ -287,6 +287,20 @@ fn entity_is_unconfirmed_until_its_id_is_confirmed() {
     assert!(!host.has_unconfirmed(REGION));
 }
 
+/// A region that is being released has no lease. Its next owner might not learn of a removal.
+#[test]
+fn duplicate_is_not_removed_from_a_region_without_a_lease() {
+    let (mut host, id) = (host(&node()), EntityId(1));
+    begin(&mut host).unwrap();
+    host.spawn(&Entity::at(id.0, [1.0; 3])).unwrap();
+    host.set_authority(REGION, None);
+    assert!(!host.remove_duplicate(id, RegionId(2)));
+    assert!(host.is_unconfirmed(id) && host.find_entity(id).is_some());
+    host.set_authority(REGION, Some(RegionAuthority { epoch: 1, until_ns: u64::MAX }));
+    assert!(host.remove_duplicate(id, RegionId(2)));
+    assert!(!host.is_unconfirmed(id) && host.find_entity(id).is_none());
+}
+
 /// Delivers messages between the two hosts until none is left. Calls `check` before each message.
 fn exchange_and_check(
     hosts: &mut [Host<3, RandomWalk>; 2],

@@ -266,7 +266,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             })?;
             let is_late = Instant::now() > deadline;
             // Waits until the check of new ids has ended, because the new owner would not continue it. A check that
-            // takes too long is given up, because it may wait for a region without an owner.
+            // takes too long is given up, because it may wait for a region without an owner. Meanwhile, the region has
+            // no lease, so no duplicate is removed here that would remain at the new owner.
             if is_known && (is_checked || is_late) {
                 break;
             }
