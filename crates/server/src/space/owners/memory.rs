@@ -1,7 +1,7 @@
 //! Tracks the regions whose state a process has in its memory although it does not own them.
 
-use std::collections::BTreeMap;
-use std::time::Instant;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use dunlin::space::RegionId;
 
@@ -47,6 +47,28 @@ impl FreeRegions {
     pub(super) fn times_ms(&self, now: Instant) -> BTreeMap<RegionId, u64> {
         let ms = |since: &Instant| now.saturating_duration_since(*since).as_millis() as u64;
         self.since.iter().map(|(region, since)| (*region, ms(since))).collect()
+    }
+}
+
+/// Since when this process has had no connection with each of the other registered processes.
+#[derive(Debug, Default)]
+pub(super) struct UnconnectedProcesses(BTreeMap<u64, Instant>);
+
+impl UnconnectedProcesses {
+    /// Updates the times: at the time `now`, this process is connected with none of the processes in `unconnected`.
+    /// Returns those with which it has had no connection for longer than `time_max`.
+    pub(super) fn update(
+        &mut self,
+        unconnected: &BTreeSet<u64>,
+        now: Instant,
+        time_max: Duration,
+    ) -> BTreeSet<u64> {
+        self.0.retain(|process, _| unconnected.contains(process));
+        for process in unconnected {
+            self.0.entry(*process).or_insert(now);
+        }
+        let is_late = |since: &Instant| now.saturating_duration_since(*since) > time_max;
+        self.0.iter().filter(|(_, since)| is_late(since)).map(|(process, _)| *process).collect()
     }
 }
 
@@ -102,8 +124,6 @@ pub(super) fn update_memory(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::super::plan::{LocalState, plan};
     use super::*;
 
@@ -183,6 +203,19 @@ mod tests {
         assert_eq!((update(None, 1, 0), update(None, 1, 2)), (Some(0), Some(2_000)));
         assert_eq!((update(None, 2, 20), update(None, 2, 21)), (Some(0), Some(1_000)), "a new lease");
         assert_eq!((update(Some(3), 2, 22), update(None, 2, 23)), (None, Some(0)), "it had an owner");
+    }
+
+    #[test]
+    fn process_is_unreachable_after_a_time_without_connection() {
+        let (mut processes, start) = (UnconnectedProcesses::default(), Instant::now());
+        let mut update = |unconnected: &[u64], seconds| {
+            let unconnected = unconnected.iter().copied().collect();
+            let now = start + Duration::from_secs(seconds);
+            processes.update(&unconnected, now, Duration::from_secs(5)).into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!((update(&[2], 0), update(&[2, 3], 5)), (vec![], vec![]));
+        assert_eq!(update(&[2, 3], 6), [2]);
+        assert_eq!((update(&[3], 7), update(&[2, 3], 12)), (vec![], vec![3]), "process 2 was connected");
     }
 
     #[test]

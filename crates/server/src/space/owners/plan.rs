@@ -28,6 +28,8 @@ pub(super) struct LocalState {
     /// The regions that this process released and whose state it must keep, each with the epoch in which this process
     /// was the owner.
     pub(super) released: BTreeMap<RegionId, u64>,
+    /// The other processes with which this process has had no connection for a while, although they are registered.
+    pub(super) unreachable: BTreeSet<u64>,
     /// The regions that have begun at some time, as far as this process knows. The process remembers these regions even
     /// if the cluster loses its keys.
     pub(super) began: BTreeSet<RegionId>,
@@ -104,7 +106,14 @@ fn plan_as_owner(
     epoch: u64,
 ) -> Option<RegionAction> {
     let standby_key = snapshot.standbys.get(&region).copied();
-    let is_present = |process: u64| process != local.process && snapshot.processes.contains_key(&process);
+    // A process that cannot connect to this one gets no copy. Such a process counts as absent if there is another one.
+    let is_reachable = |process: u64| !local.unreachable.contains(&process);
+    let has_choice = snapshot.heirs(local.process).any(is_reachable);
+    let is_present = |process: u64| {
+        process != local.process
+            && snapshot.processes.contains_key(&process)
+            && (is_reachable(process) || !has_choice)
+    };
     if let Some(StandbyKey { process, before: Some(_), .. }) = standby_key
         && is_present(process)
         && !snapshot.is_leaving(process)
@@ -119,8 +128,9 @@ fn plan_as_owner(
     // The candidate is the process with the fewest regions. If several processes have equally few, the candidate is the
     // one whose number comes next after this process's number; the lowest number comes after the highest. A process
     // that leaves the world prefers the standby that already has a copy.
-    let candidate =
-        heirs().min_by_key(|process| (snapshot.count(*process), process.wrapping_sub(local.process)));
+    let candidate = heirs().min_by_key(|process| {
+        (!is_reachable(*process), snapshot.count(*process), process.wrapping_sub(local.process))
+    });
     let heir = heirs().find(|process| local.leaving && Some(*process) == current);
     let Some(candidate) = heir.or(candidate) else {
         // No other process stays in the world. A standby that is leaving counts as a standby until it has ended.
@@ -356,6 +366,22 @@ mod tests {
         leaves.standbys = snapshot(&[], None, Some((3, Some(0)))).standbys;
         let alone = RegionAction::Name(R, StandbyKey::empty(EPOCH));
         assert_eq!(plan(&leaves, &local(1)), [alone], "process 3 has no copy");
+    }
+
+    #[test]
+    fn owner_replaces_a_standby_that_cannot_connect() {
+        let unreachable =
+            |others: &[u64]| LocalState { unreachable: others.iter().copied().collect(), ..local(1) };
+        let copying = snapshot(&[1, 2, 3], Some(1), Some((2, Some(0))));
+        assert_eq!(plan(&copying, &unreachable(&[])), []);
+        assert_eq!(plan(&copying, &unreachable(&[2])), [name(3, Some(0))]);
+        assert_eq!(plan(&copying, &unreachable(&[2, 3])), [], "no process can connect");
+        let complete = snapshot(&[1, 2, 3], Some(1), Some((2, None)));
+        assert_eq!(plan(&complete, &unreachable(&[2])), [name(3, Some(2))], "the copy of process 2 counts");
+        let replaced = snapshot(&[1, 2, 3], Some(1), Some((3, Some(2))));
+        let copied = LocalState { begun_copies: vec![R], ..unreachable(&[2]) };
+        assert_eq!(plan(&replaced, &copied), [name(3, None)]);
+        assert_eq!(plan(&snapshot(&[1, 2], Some(1), Some((2, None))), &unreachable(&[2])), []);
     }
 
     /// The keys after process 1 has released the region in `EPOCH`, and process 2 has claimed it if `is_claimed`.

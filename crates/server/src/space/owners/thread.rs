@@ -17,7 +17,7 @@ use super::keys::{
     secret_key,
 };
 use super::life_check::LifeChecks;
-use super::memory::{FreeRegions, UncertainClaim, update_memory};
+use super::memory::{FreeRegions, UncertainClaim, UnconnectedProcesses, update_memory};
 use super::plan::{HOLDER_WAIT_MS_MAX, LocalState, is_idle, plan};
 use crate::space::description::WorldDescription;
 use crate::space::endpoint::SpaceEndpoint;
@@ -173,6 +173,8 @@ pub enum WorldEvent {
 
 /// Minimum time to live of a process's lease. A shorter lease could end before the process renews it.
 pub const TTL_MIN: Duration = Duration::from_millis(100);
+/// Time without a connection to a registered process after which another process becomes the standby, if there is one.
+const STANDBY_CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 /// Maximum time for opening a connection to a process that may still run. Meanwhile, this process does nothing else for
 /// its regions.
 const CONNECT_TIMEOUT_MAX: Duration = Duration::from_millis(200);
@@ -218,6 +220,7 @@ pub(super) struct OwnershipThread<const D: usize, B> {
     pub(super) last_claims: BTreeMap<RegionId, (u64, u64)>,
     pub(super) last_addresses: BTreeMap<u64, SocketAddr>,
     free_regions: FreeRegions,
+    unconnected: UnconnectedProcesses,
     life_checks: LifeChecks,
     /// For each region that this process does not begin, a process that may have its state and still runs.
     awaited: BTreeMap<RegionId, u64>,
@@ -321,6 +324,7 @@ impl RegionOwnership {
             last_claims: BTreeMap::new(),
             last_addresses: BTreeMap::new(),
             free_regions: FreeRegions::default(),
+            unconnected: UnconnectedProcesses::default(),
             life_checks: LifeChecks::default(),
             awaited: BTreeMap::new(),
             waiting: BTreeMap::new(),
@@ -580,19 +584,23 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         self.free_regions.update(&regions, snapshot, lease, Instant::now());
         let free_ms = self.free_regions.times_ms(Instant::now());
         let all = regions.clone();
-        let (copies, held, begun_copies, waiting, mut released) = self.space.call(move |runner| {
-            let epoch = |region: &RegionId| Some((*region, runner.copy_of(*region)?.handover().epoch()));
-            let held = |region: &RegionId| {
-                let copy = runner.copy_of(*region)?;
-                Some((*region, (copy.tick(), copy.store().len() as u64)))
-            };
-            let held: Vec<_> = all.iter().filter_map(held).collect();
-            let copies: BTreeMap<RegionId, u64> = all.iter().filter_map(epoch).collect();
-            let begun = all.iter().filter(|region| runner.has_candidate(**region)).copied().collect();
-            let awaited = |region: &RegionId| Some((*region, runner.awaited_progress(*region)?));
-            let waiting: Vec<_> = all.iter().filter_map(awaited).collect();
-            (copies, held, begun, waiting, runner.released_regions())
-        })?;
+        let (copies, held, begun_copies, waiting, mut released, connected) =
+            self.space.call(move |runner| {
+                let epoch = |region: &RegionId| Some((*region, runner.copy_of(*region)?.handover().epoch()));
+                let held = |region: &RegionId| {
+                    let copy = runner.copy_of(*region)?;
+                    Some((*region, (copy.tick(), copy.store().len() as u64)))
+                };
+                let held: Vec<_> = all.iter().filter_map(held).collect();
+                let copies: BTreeMap<RegionId, u64> = all.iter().filter_map(epoch).collect();
+                let begun = all.iter().filter(|region| runner.has_candidate(**region)).copied().collect();
+                let awaited = |region: &RegionId| Some((*region, runner.awaited_progress(*region)?));
+                let waiting: Vec<_> = all.iter().filter_map(awaited).collect();
+                (copies, held, begun, waiting, runner.released_regions(), runner.connected())
+            })?;
+        let others = snapshot.processes.keys().filter(|other| **other != process);
+        let unconnected = others.filter(|other| !connected.contains(other)).copied().collect();
+        let unreachable = self.unconnected.update(&unconnected, Instant::now(), STANDBY_CONNECT_TIME_MAX);
         self.report_standstills(waiting, snapshot);
         let is_named = |(region, epoch): &(RegionId, u64)| {
             snapshot.must_keep(*region, RegionOwner { process, epoch: *epoch })
@@ -629,6 +637,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             copies,
             memory: self.memory.clone(),
             released: released.into_iter().filter(is_named).collect(),
+            unreachable,
             began: self.began.clone(),
             begun_copies,
             in_doubt: unfinished.map(|(region, claim)| (*region, claim.action)).collect(),
