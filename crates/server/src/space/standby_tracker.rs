@@ -228,8 +228,9 @@ impl<const D: usize> StandbyTracker<D> {
         self.copies.keep(region, state);
     }
 
-    /// Takes the copy of a region out of use. In a world whose keys name the standbys, the keys may say that the copy is
-    /// still needed. The copy is then kept like the state of a released region, unless there is such a state already.
+    /// Takes the copy of a region out of use. In a world whose keys name the standbys, the keys may say that the copy
+    /// is still needed. The copy is then kept like the state of a released region, unless there is such a state
+    /// already.
     pub(super) fn set_copy_aside(&mut self, region: RegionId) {
         if let Some(state) = self.take_copy(region).filter(|_| self.named_only) {
             self.released.entry(region).or_insert(state);

@@ -49,8 +49,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     }
 
     /// If a client has deleted topics of this host's regions, or a region that was taken over has no topic yet, creates
-    /// these topics, each with the region's whole state. A new topic begins a new epoch. Returns the regions of these topics, each with the error if its topic
-    /// cannot be created. Call this between two ticks.
+    /// these topics, each with the region's whole state. A new topic begins a new epoch. Returns the regions of these
+    /// topics, each with the error if its topic cannot be created. Call this between two ticks.
     pub fn restore_topics(&mut self) -> Vec<(RegionId, Result<(), HostError>)> {
         let regions = self.regions_without_topic();
         if !regions.is_empty() {
@@ -61,8 +61,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         regions.into_iter().map(|region| (region, self.restore_topic(region))).collect()
     }
 
-    /// The regions of this host that have no topic, or whose topics were deleted. A later topic with the same name does not count as the
-    /// region's topic.
+    /// The regions of this host that have no topic, or whose topics were deleted. A later topic with the same name does
+    /// not count as the region's topic.
     fn regions_without_topic(&self) -> Vec<RegionId> {
         let Some(topics) = &self.topics else { return Vec::new() };
         let has_topic = |region: RegionId, hosted: &HostedRegion<D, B>| {

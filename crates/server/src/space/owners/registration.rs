@@ -118,8 +118,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
     }
 
     /// If the cluster has lost the world's keys, writes them again: the description, the partition, the key `hold` if
-    /// ticks are suspended, and for each begun region a key `began`, its last claim, and the claimant's address. Another
-    /// process may already have written the description. Keys therefore also count as lost if a key `began` is missing.
+    /// ticks are suspended, and for each begun region a key `began`, its last claim, and the claimant's address. If
+    /// another process has already written the description, keys also count as lost if a key `began` is missing.
     fn restore(&mut self) -> Result<(), OwnershipError> {
         if self.began.is_empty() {
             return Ok(());

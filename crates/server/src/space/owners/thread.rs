@@ -215,8 +215,8 @@ pub(super) struct OwnershipThread<const D: usize, B> {
     pub(super) standbys: BTreeMap<RegionId, StandbyKey>,
     /// The version of the newest partition that this process has seen.
     pub(super) cut_version: u64,
-    /// The last claim of each region that the keys have stated, and the addresses of the claimants. They are kept if the
-    /// cluster loses its keys.
+    /// The last claim of each region that the keys have stated, and the addresses of the claimants. They are kept if
+    /// the cluster loses its keys.
     pub(super) last_claims: BTreeMap<RegionId, (u64, u64)>,
     pub(super) last_addresses: BTreeMap<u64, SocketAddr>,
     free_regions: FreeRegions,
