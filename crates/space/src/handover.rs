@@ -470,8 +470,8 @@ impl Handover {
         self.advance_time(now, effects);
     }
 
-    /// Copies this state for a new standby. Returns the copy, and the number of entries that it includes.
-    pub fn copy_for_standby(&mut self) -> (Handover, u64) {
+    /// Copies this state for a new standby. The copy includes all [entries](Handover::written).
+    pub fn copy_for_standby(&mut self) -> Handover {
         let mut copy = self.clone();
         (copy.waiting, copy.known) = (VecDeque::new(), copy.written);
         for peer in copy.peers.values_mut() {
@@ -479,7 +479,7 @@ impl Handover {
             peer.outbound.values_mut().for_each(OutboundTransfer::reset_to_standby);
             peer.inbound.values_mut().for_each(|one| one.known = true);
         }
-        (copy, self.written)
+        copy
     }
 
     /// Advances the time; an earlier time is ignored.

@@ -189,8 +189,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         region
     }
 
-    /// Copies the state for a new standby. Also returns the number of handover entries in the state.
-    pub fn copy_for_standby(&mut self) -> (RegionState<D>, u64) {
+    /// Copies the state for a new standby.
+    pub fn copy_for_standby(&mut self) -> RegionState<D> {
         self.state.copy_for_standby()
     }
 

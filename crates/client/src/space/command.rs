@@ -46,7 +46,7 @@ pub enum CommandError {
     /// respond, or that has no owner at present.
     #[error(
         "entity {id} was not found; it may be in {}, whose owner is missing or does not respond: retry later",
-        format_regions(.regions)
+        RegionId::list(.regions)
     )]
     NoOwner {
         /// The entity's id.
@@ -287,10 +287,5 @@ fn describe_missing(regions: &[RegionId]) -> String {
     if regions.is_empty() {
         return "the region is moving to another owner: try again".to_owned();
     }
-    format!("no owner responds for {}: try again", format_regions(regions))
-}
-
-fn format_regions(regions: &[RegionId]) -> String {
-    let numbers: Vec<String> = regions.iter().map(|region| region.0.to_string()).collect();
-    format!("{} {}", if numbers.len() == 1 { "region" } else { "regions" }, numbers.join(", "))
+    format!("no owner responds for {}: try again", RegionId::list(regions))
 }

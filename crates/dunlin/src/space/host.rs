@@ -186,10 +186,14 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.check_new(region)?;
         let setup = RegionSetup { region, ..self.setup.clone() };
         let region_state = Region::new(setup, self.behaviour.clone(), self.partition.clone(), authority);
-        self.insert(region, region_state, RegionOutputs::default())
+        let publisher = self.open_topic(region, &region_state)?;
+        self.insert(region, region_state, RegionOutputs::default(), publisher);
+        Ok(())
     }
 
-    /// Begins a region that another process owned before, from `state`, the copy that the region's standby has kept.
+    /// Begins a region that another process owned before, from `state`, the copy that the region's standby has kept. If
+    /// the region's topic cannot be created or refuses the state, the region runs without it, because an error would
+    /// lose the state. [`Host::restore_topics`] then creates the topic.
     pub fn take_over(
         &mut self,
         region: RegionId,
@@ -202,7 +206,9 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         let region_state = Region::take_over(setup, behaviour, partition, state, succession, &mut out);
         // Drop this record of changes: the region's topic begins with the complete state, which contains these changes.
         out.record.clear();
-        self.insert(region, region_state, out)
+        let publisher = self.open_topic(region, &region_state).unwrap_or_default();
+        self.insert(region, region_state, out, publisher);
+        Ok(())
     }
 
     /// Returns an error if the strip along borders is too narrow for the behaviour. A world of one region needs no
@@ -222,8 +228,13 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.partition.stretch(region).map(drop).ok_or(HostError::Unknown(region))
     }
 
-    fn insert(&mut self, id: RegionId, region: Region<D, B>, out: RegionOutputs) -> Result<(), HostError> {
-        let publisher = self.open_topic(id, &region)?;
+    fn insert(
+        &mut self,
+        id: RegionId,
+        region: Region<D, B>,
+        out: RegionOutputs,
+        publisher: Option<Publisher>,
+    ) {
         let hosted = HostedRegion {
             region,
             out,
@@ -247,7 +258,6 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
             let _ = self.record_peer_epoch(peer, epoch, 0);
         }
         self.deliver_local_messages(0);
-        Ok(())
     }
 
     /// Ends a region and returns it. From then on, another process owns the region, or no process does.
@@ -258,7 +268,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     /// Ends a region that has no valid lease, and returns its state. [`Host::take_over`] can begin the region again
     /// from this state, in a later epoch.
     pub fn retire(&mut self, region: RegionId) -> Option<RegionState<D>> {
-        self.remove(region).map(|mut hosted| hosted.region.copy_for_standby().0)
+        self.remove(region).map(|mut hosted| hosted.region.copy_for_standby())
     }
 
     fn remove(&mut self, region: RegionId) -> Option<HostedRegion<D, B>> {
@@ -357,7 +367,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.publish();
         let hosted = self.regions.get_mut(&region)?;
         hosted.has_standby = true;
-        Some((hosted.region.copy_for_standby().0.whole(), hosted.records))
+        Some((hosted.region.copy_for_standby().whole(), hosted.records))
     }
 
     /// Notes that the region has no standby any more.

@@ -6,8 +6,8 @@ use dunlin::space::behaviour::{Flock, RandomWalk};
 use dunlin::space::curve::{Curve, MortonCurve};
 use dunlin::space::{
     CommandError, Entity, EntityCommand, EntityId, EntityStatus, Host, HostError, Partition, RegionAuthority,
-    RegionId, RegionSetup, Scene, Schema, StandbyMode, StoreError, SurroundingsWatch, ViewerId, WorldBox,
-    WorldTopics, topic_of,
+    RegionId, RegionSetup, Scene, Schema, StandbyMode, StoreError, SurroundingsWatch, Takeover, ViewerId,
+    WorldBox, WorldTopics, topic_of,
 };
 use dunlin::topic::{Notice, Publish, Start, Subscribe, SubscribeOptions};
 use dunlin::{Node, TopicError};
@@ -216,6 +216,25 @@ fn topic_with_records_is_not_replaced_by_a_region() {
     assert_eq!(node.topics(None, "", 10).topics.len(), 1);
 }
 
+/// Here, another program has published to the topic of the region's name.
+#[test]
+fn region_that_continues_without_its_topic_keeps_its_state() {
+    let mut former = host(&node());
+    begin(&mut former).unwrap();
+    former.spawn(&Entity::at(7, [1.0; 3])).unwrap();
+    let state = former.retire(REGION).unwrap();
+    let (node, topic) = (node(), topic_of(WORLD, REGION));
+    node.publisher(&topic).unwrap().publish("somebody's").unwrap();
+    let mut host = host(&node);
+    let authority = RegionAuthority { epoch: 2, until_ns: u64::MAX };
+    host.take_over(REGION, state, &Takeover { authority, peers: &[], now_ns: 0 }).unwrap();
+    assert_eq!(host.region(REGION).unwrap().store().len(), 1);
+    assert!(matches!(host.restore_topics()[..], [(REGION, Err(HostError::Topic { .. }))]));
+    node.delete_topic(&topic).unwrap();
+    assert!(matches!(host.restore_topics()[..], [(REGION, Ok(()))]));
+    assert!(host.restore_topics().is_empty());
+}
+
 #[test]
 fn refusal_of_a_spawn_names_the_invalid_position_or_id() {
     let node = node();
@@ -266,6 +285,20 @@ fn spawned_entity_is_unconfirmed_until_its_id_proves_unique() {
     assert!(host.has_unconfirmed(REGION) && !host.has_unconfirmed(RegionId(2)));
     host.confirm_unique(EntityId(1));
     assert!(!host.has_unconfirmed(REGION));
+}
+
+/// A region that is being released has no lease. Its next owner might not learn of a removal.
+#[test]
+fn duplicate_is_not_removed_from_a_region_without_a_lease() {
+    let (mut host, id) = (host(&node()), EntityId(1));
+    begin(&mut host).unwrap();
+    host.spawn(&Entity::at(id.0, [1.0; 3])).unwrap();
+    host.set_authority(REGION, None);
+    assert!(!host.remove_duplicate(id, RegionId(2)));
+    assert!(host.is_unconfirmed(id) && host.find_entity(id).is_some());
+    host.set_authority(REGION, Some(RegionAuthority { epoch: 1, until_ns: u64::MAX }));
+    assert!(host.remove_duplicate(id, RegionId(2)));
+    assert!(!host.is_unconfirmed(id) && host.find_entity(id).is_none());
 }
 
 /// Delivers messages between the two hosts until none is left. Calls `check` before each message.

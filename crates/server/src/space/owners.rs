@@ -6,11 +6,12 @@
 //!  space/WORLD/process/N     {"address", "url", "memory", "settings"}   under N's lease; memory: regions whose state
 //!                            N has; settings: {"processes", "standby", "recipe"}, missing for earlier versions;
 //!                            "leaving": true before the process ends
+//!  space/WORLD/address/N     the address of process N; remains while N may have the state of a region
 //!  space/WORLD/region/R      {"process", "epoch"}         under its owner's lease
 //!  space/WORLD/epoch/R       the newest epoch in which the region was claimed
 //!  space/WORLD/claim/R       {"process", "epoch"}         the newest claim; remains afterwards
 //!  space/WORLD/standby/R     {"process", "before", "epoch"}   written by the owner of this epoch; remains afterwards;
-//!                            "released": {"process", "epoch"} while a former owner keeps the region's state
+//!                            "released": {"process", "epoch"} while another process keeps a valid state of this epoch
 //!  space/WORLD/began/R       exists once the region has begun
 //!  space/WORLD/cut/0         {"version", "cuts"}         how the space-filling curve is divided into regions;
 //!                            written by the first region's owner
@@ -32,6 +33,9 @@
 //! - A process that releases a region keeps the region's state, which is equal to the standby's copy. The key `standby`
 //!   states this until the new owner has a standby with a copy or continues alone. Until then, the new owner counts no
 //!   change as confirmed. If the new owner is lost, the former owner continues the region from the state that it keeps.
+//! - If the owner of a region is lost and its standby claims the region, the previous owner's state stays valid in the
+//!   same way, until the new owner has a standby with a copy. If the previous owner claims the region again, its
+//!   standby's copy stays valid.
 //! - If no other process stays, a region continues without a standby. Its owner first writes process 0 to the key
 //!   `standby`, so that no process with an older copy takes over. If the owner names a standby later, the region stops
 //!   before the key is written, and continues when the standby has a copy.
@@ -53,12 +57,16 @@
 //!   standby's key is unchanged. Once a process has marked its key, it therefore receives no more regions, and hands
 //!   over those that it has. It ends when the regions that it released or copied have standbys at other processes.
 //! - If no process with a valid copy of a region is present or returns in time, the region begins without entities, and
-//!   the loss is reported.
+//!   the loss is reported. The region does not begin while a process that may have its state still runs: the key
+//!   `address` shows where this process accepts connections.
+//! - The times for which regions have had no owner begin anew with each lease of this process. Without a lease, this
+//!   process does not see whether other processes could reach the cluster.
 
 mod actions;
 mod balance;
 mod keys;
 mod leave;
+mod life_check;
 mod memory;
 mod plan;
 mod registration;

@@ -228,7 +228,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
     /// Remembers that a region runs at another process in an epoch.
     pub(super) fn add_remote_region(&mut self, region: RegionId, process: u64, epoch: u64, now_ns: u64) {
         self.links.add_route(region, process, epoch);
-        self.standby_tracker.drop_older_copies(region, epoch);
+        self.standby_tracker.set_older_copies_aside(region, epoch);
         // This fails while the regions here may not act. The regions then learn the epoch later, from messages of the
         // other region's owner.
         let _ = self.host.record_peer_epoch(region, epoch, now_ns);
@@ -332,12 +332,13 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         self.announce_regions();
     }
 
-    /// The regions that this process released and whose state it keeps, each with the epoch of this state.
+    /// The regions whose state this process keeps although it does not own them and is no standby: it released them, or
+    /// had a copy of them. Each has the epoch of its state.
     pub fn released_regions(&self) -> BTreeMap<RegionId, u64> {
         self.standby_tracker.released().collect()
     }
 
-    /// Drops the state of a region that this process released.
+    /// Drops the state of one of the [released regions](WorldRunner::released_regions).
     pub fn drop_released(&mut self, region: RegionId) {
         drop(self.standby_tracker.take_released(region));
     }
@@ -418,15 +419,16 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         self.links.send(owner, &SpaceFrame::Follow { region, is_fed });
     }
 
-    /// Drops the copy of a region if it is from an earlier epoch than `epoch`.
+    /// Takes the copy of a region out of use if it is from an earlier epoch than `epoch`. If the world's keys name the
+    /// standbys, the copy is kept like the state of a released region ([`WorldRunner::released_regions`]).
     pub fn drop_older_copies(&mut self, region: RegionId, epoch: u64) {
-        self.standby_tracker.drop_older_copies(region, epoch);
+        self.standby_tracker.set_older_copies_aside(region, epoch);
     }
 
-    /// Stops being a standby of a region.
+    /// Stops being a standby of a region. Takes its copy out of use, as [`WorldRunner::drop_older_copies`] does.
     pub fn unfollow(&mut self, region: RegionId) {
         self.standby_tracker.unfollow(region);
-        drop(self.standby_tracker.take_copy(region));
+        self.standby_tracker.set_copy_aside(region);
     }
 
     /// This process's copy of a region that it does not own; `None` if there is none.

@@ -13,7 +13,7 @@ pub(super) struct StandbyTracker<const D: usize> {
     /// The copies that receive all changes over the present connection to the region's owner. A copy without such a
     /// source is kept, but must begin again.
     sources: BTreeMap<RegionId, CopySource>,
-    /// The last states of regions that this process released to other processes.
+    /// The last states of regions that this process released to other processes, and copies that were set aside.
     released: BTreeMap<RegionId, RegionState<D>>,
     /// Progress of this process's copies that was not reported yet to the regions' owners.
     unreported: BTreeMap<RegionId, StandbyProgress>,
@@ -228,6 +228,15 @@ impl<const D: usize> StandbyTracker<D> {
         self.copies.keep(region, state);
     }
 
+    /// Takes the copy of a region out of use. In a world whose keys name the standbys, the keys may say that the copy
+    /// is still needed. The copy is then kept like the state of a released region, unless there is such a state
+    /// already.
+    pub(super) fn set_copy_aside(&mut self, region: RegionId) {
+        if let Some(state) = self.take_copy(region).filter(|_| self.named_only) {
+            self.released.entry(region).or_insert(state);
+        }
+    }
+
     /// Keeps the last state of a region that this process released. If this process also gets a copy of the region as a
     /// standby, the copy is stored separately.
     pub(super) fn keep_released(&mut self, region: RegionId, state: RegionState<D>) {
@@ -244,10 +253,10 @@ impl<const D: usize> StandbyTracker<D> {
         self.released.iter().map(|(region, state)| (*region, state.handover().epoch()))
     }
 
-    /// Drops the copy of a region if it is from an earlier epoch than `epoch`.
-    pub(super) fn drop_older_copies(&mut self, region: RegionId, epoch: u64) {
+    /// [Sets the copy of a region aside](StandbyTracker::set_copy_aside) if it is from an earlier epoch than `epoch`.
+    pub(super) fn set_older_copies_aside(&mut self, region: RegionId, epoch: u64) {
         if self.copies.get(region).is_some_and(|copy| copy.handover().epoch() < epoch) {
-            drop(self.take_copy(region));
+            self.set_copy_aside(region);
         }
     }
 
@@ -380,9 +389,9 @@ mod tests {
         let mut standby_tracker = StandbyTracker::new(setup());
         standby_tracker.follow(R);
         assert!(standby_tracker.begin_copy(R, OWNER, &encoded_region(OLD), 4));
-        standby_tracker.drop_older_copies(R, OLD);
+        standby_tracker.set_older_copies_aside(R, OLD);
         assert!(standby_tracker.copy(R).is_some());
-        standby_tracker.drop_older_copies(R, NEW);
+        standby_tracker.set_older_copies_aside(R, NEW);
         assert!(standby_tracker.copy(R).is_none() && standby_tracker.take_progress().is_empty());
         assert!(standby_tracker.is_followed(R), "it is asked for again");
     }
@@ -394,9 +403,21 @@ mod tests {
         let state = standby_tracker.take_copy(R).unwrap();
         standby_tracker.keep_released(R, state);
         assert!(standby_tracker.begin_copy(R, OWNER, &encoded_region(NEW), 4));
-        standby_tracker.drop_older_copies(R, NEW);
+        standby_tracker.set_older_copies_aside(R, NEW);
         assert_eq!(standby_tracker.released().collect::<Vec<_>>(), [(R, OLD)]);
         assert!(standby_tracker.take_released(R).is_some() && standby_tracker.take_released(R).is_none());
+    }
+
+    #[test]
+    fn copy_of_an_earlier_owner_is_set_aside_and_can_continue() {
+        let mut standby_tracker = strict();
+        assert!(standby_tracker.begin_copy(R, OWNER, &encoded_region(OLD), 4));
+        standby_tracker.set_older_copies_aside(R, NEW);
+        assert!(standby_tracker.copy(R).is_none());
+        assert_eq!(standby_tracker.released().collect::<Vec<_>>(), [(R, OLD)]);
+        assert!(standby_tracker.begin_copy(R, OWNER, &encoded_region(NEW), 4));
+        standby_tracker.set_copy_aside(R);
+        assert_eq!(standby_tracker.released().collect::<Vec<_>>(), [(R, OLD)], "it may still be needed");
     }
 
     #[test]

@@ -10,6 +10,14 @@ use crate::layout::{Fields, SpaceDecodeError, put_bytes, put_u32, put_u64};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct RegionId(pub u32);
 
+impl RegionId {
+    /// Lists regions for a message, for example `regions 1, 2`.
+    pub fn list(regions: &[RegionId]) -> String {
+        let numbers: Vec<String> = regions.iter().map(|region| region.0.to_string()).collect();
+        format!("{} {}", if numbers.len() == 1 { "region" } else { "regions" }, numbers.join(", "))
+    }
+}
+
 /// The id of a transfer, in which one region hands over entities to another. It consists of the fencing epoch of the
 /// source, which is the region that hands over the entities, and of a number. Each transfer has an id of its own, so
 /// that the regions recognise repeated messages.

@@ -157,10 +157,10 @@ impl<const D: usize> RegionState<D> {
         self.tick
     }
 
-    /// Copies the state for a new standby. Returns the copy, and the number of handover entries that it includes.
-    pub fn copy_for_standby(&mut self) -> (RegionState<D>, u64) {
-        let (handover, entries) = self.handover.copy_for_standby();
-        (RegionState { world: self.world, store: self.store.clone(), handover, tick: self.tick }, entries)
+    /// Copies the state for a new standby.
+    pub fn copy_for_standby(&mut self) -> RegionState<D> {
+        let handover = self.handover.copy_for_standby();
+        RegionState { world: self.world, store: self.store.clone(), handover, tick: self.tick }
     }
 
     pub(super) fn store_mut(&mut self) -> &mut EntityStore<D> {

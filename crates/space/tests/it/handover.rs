@@ -172,7 +172,7 @@ fn handover_messages_of_a_replaced_owner_are_ignored() {
 fn late_commit_is_ignored_if_the_new_owner_keeps_the_entity() {
     let (mut source, mut target) = pair(StandbyMode::Required);
     let prepare = offer(&mut source, &[7], 0);
-    let (mut heir, _) = source.copy_for_standby();
+    let mut heir = source.copy_for_standby();
     receive_all(&mut target, sent(&prepare), &TargetStub(None), 0);
     let prepared = acknowledge(&mut target, 0);
     receive_all(&mut source, sent(&prepared), &TargetStub(None), 0);

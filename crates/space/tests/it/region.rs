@@ -277,7 +277,7 @@ fn standby_continues_after_the_last_tick_that_it_received() {
     let walk = Sees(dunlin_space::behaviour::RandomWalk { speed_max: 9.0, turn: 1.0 });
     let (mut owner, mut out) =
         single_region(walk, |setup| (setup.standby, setup.sort_every) = (StandbyMode::Required, 3));
-    let (mut twin, _) = owner.copy_for_standby();
+    let mut twin = owner.copy_for_standby();
     for id in 0..50 {
         owner.spawn(&flying(id), &mut out).unwrap();
     }
@@ -298,7 +298,7 @@ fn standby_continues_after_the_last_tick_that_it_received() {
     let mut heir = Region::take_over(setup, walk, partition, twin, &succession, &mut out);
     assert_eq!((heir.store().ledger(), heir.tick_number()), (known, 10));
     assert_eq!(heir.tick(12, &mut out), Err(StepError::StandbyBehind { known: 0, next: 11 }));
-    let (_, entries) = heir.copy_for_standby();
+    let entries = heir.handover().written();
     heir.standby_acknowledged(entries, 10, 12, &mut out);
     heir.tick(12, &mut out).unwrap();
     // The same inputs give the same result again.

@@ -43,7 +43,7 @@ pub struct ProcessOptions {
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = world_ttl)]
     pub ttl: Duration,
     /// Maximum time to wait for a process that has a copy of a region; after this time, the region starts without the
-    /// copied state
+    /// copied state, unless a process that may have it still runs
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     pub patience: Duration,
     /// Address at which the world's other processes connect; a loopback address
@@ -303,6 +303,14 @@ fn print_event(what: &WorldEvent, console: &Console) -> Result<()> {
         WorldEvent::KeysLost => (
             json!({"event": "keys_lost"}),
             "the cluster has lost the keys of this world: the processes write them again, and continue with their entities".to_owned(),
+        ),
+        WorldEvent::WaitsFor { region, process } => (
+            json!({"event": "waits_for", "region": region.0, "process": process}),
+            format!(
+                "region {} waits for process {process}, which still runs and may have the region's entities: the region \
+                 begins without entities if this process ends, or does not return within 10 minutes",
+                region.0
+            ),
         ),
         WorldEvent::Lost(region) => (
             json!({"event": "lost", "region": region.0}),

@@ -131,18 +131,25 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     }
 
     /// Removes an [unconfirmed](Host::is_unconfirmed) entity, because the region `other` has an entity with the same
-    /// id.
-    pub fn remove_duplicate(&mut self, id: EntityId, other: RegionId) {
-        if !self.unconfirmed.remove(&id) {
-            return;
+    /// id. Returns `false`, and removes nothing, if the entity's region has no lease, for example because the region is
+    /// being released: its next owner might still have the entity. Call it again later.
+    pub fn remove_duplicate(&mut self, id: EntityId, other: RegionId) -> bool {
+        if !self.unconfirmed.contains(&id) {
+            return true;
         }
         // After a takeover, `other` may be a region of this host, too.
         let all = self.regions.iter_mut().filter(|(region, _)| **region != other);
         let found = all.map(|(_, hosted)| hosted).find(|hosted| hosted.region.store().row(id).is_some());
-        let Some(hosted) = found else { return };
-        if hosted.region.despawn(id, &mut hosted.out).is_ok() {
-            hosted.out.reports.push(RegionReport::Duplicate { id, region: other });
+        if let Some(hosted) = found {
+            if hosted.check_authority().is_err() {
+                return false;
+            }
+            if hosted.region.despawn(id, &mut hosted.out).is_ok() {
+                hosted.out.reports.push(RegionReport::Duplicate { id, region: other });
+            }
         }
+        self.unconfirmed.remove(&id);
+        true
     }
 
     pub(super) fn with_entity(&mut self, id: EntityId) -> Result<&mut HostedRegion<D, B>, StoreError> {

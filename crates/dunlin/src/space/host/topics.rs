@@ -48,9 +48,9 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         Ok(Some(publisher))
     }
 
-    /// If a client has deleted topics of this host's regions, creates these topics again, each with the region's whole
-    /// state. A new topic begins a new epoch. Returns the regions of these topics, each with the error if its topic
-    /// cannot be created. Call this between two ticks.
+    /// If a client has deleted topics of this host's regions, or a region that was taken over has no topic yet, creates
+    /// these topics, each with the region's whole state. A new topic begins a new epoch. Returns the regions of these
+    /// topics, each with the error if its topic cannot be created. Call this between two ticks.
     pub fn restore_topics(&mut self) -> Vec<(RegionId, Result<(), HostError>)> {
         let regions = self.regions_without_topic();
         if !regions.is_empty() {
@@ -61,12 +61,12 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         regions.into_iter().map(|region| (region, self.restore_topic(region))).collect()
     }
 
-    /// The regions of this host whose topics were deleted. A later topic with the same name does not count as the
-    /// region's topic.
+    /// The regions of this host that have no topic, or whose topics were deleted. A later topic with the same name does
+    /// not count as the region's topic.
     fn regions_without_topic(&self) -> Vec<RegionId> {
         let Some(topics) = &self.topics else { return Vec::new() };
         let has_topic = |region: RegionId, hosted: &HostedRegion<D, B>| {
-            let Some(publisher) = &hosted.publisher else { return true };
+            let Some(publisher) = &hosted.publisher else { return false };
             let is_same = |topic: &Arc<_>| Arc::ptr_eq(topic, publisher.topic());
             topics.node.registry().with(&topic_of(&topics.world, region), is_same) == Some(true)
         };

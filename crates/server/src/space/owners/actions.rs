@@ -1,6 +1,7 @@
 //! Performs a process's actions on regions: begin a region, take it over, name its standby, follow it as a standby, and
 //! release it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -68,7 +69,11 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
                 let (prepared, known_epoch) = self
                     .space
                     .call(move |runner| (runner.host().prepare(region), runner.known_epoch(region)))?;
-                prepared.map_err(SpaceError::from)?;
+                let takes_over = action == RegionAction::TakeOver(region);
+                // A region that continues runs even without its topic: no other process may have its state.
+                if !takes_over {
+                    prepared.map_err(SpaceError::from)?;
+                }
                 self.in_doubt.insert(region, UncertainClaim { lease, action });
                 // A key with an invalid value counts as missing. The claim overwrites the key if it still has this
                 // revision.
@@ -83,17 +88,27 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
                 let (own, standby, epochs) = (of_region("region"), of_region("standby"), of_region("epoch"));
                 let newest_claim = of_region("claim");
                 let text = epoch.to_string();
-                let continues = self.config.standby && action == RegionAction::TakeOver(region);
-                let released = snapshot.standbys.get(&region).and_then(|standby| standby.released);
-                let unconfirmed =
-                    released.filter(|_| continues).map(|former| StandbyKey::claimed(epoch, former).bytes());
+                let keeper = snapshot.keeper(region, self.config.process);
+                let keeper = keeper.filter(|_| self.config.standby && takes_over);
+                let unconfirmed = keeper.map(|keeper| StandbyKey::claimed(epoch, keeper).bytes());
                 let claim =
                     Transaction::new().if_modified_at(&own, invalid("region")).if_modified_at(&epochs, read);
+                // A region begins without a copy only if no process that may have its state has registered meanwhile.
+                let holders = if takes_over { BTreeSet::new() } else { snapshot.holders(region) };
+                let registered =
+                    |process: u64| snapshot.registered.get(&process).copied().unwrap_or_default();
+                let holders = holders
+                    .into_iter()
+                    .map(|process| (key(&self.config.world, "process", process), registered(process)));
+                let holders: Vec<(Vec<u8>, u64)> = holders.collect();
+                let claim = holders
+                    .iter()
+                    .fold(claim, |claim, (process, revision)| claim.if_modified_at(process, *revision));
                 let claim = claim.then(KeyOperation::Put { key: &own, value: &value, lease });
                 let claim = claim.put(&epochs, text.as_bytes()).put(&newest_claim, &value);
                 // The previous owner's standby has no copy of the new owner's state, so the key `standby` no longer
-                // names it. If a former owner has released the region, the key still names this former owner: its state
-                // is valid, because no standby has confirmed a change since the release.
+                // names it. The key names the other process that has a valid state, such as the previous owner: this
+                // state stays valid until a standby has confirmed a change of the new owner.
                 let claim = match &unconfirmed {
                     Some(value) => claim.put(&standby, value),
                     None => claim.delete(&standby),
@@ -251,7 +266,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             })?;
             let is_late = Instant::now() > deadline;
             // Waits until the check of new ids has ended, because the new owner would not continue it. A check that
-            // takes too long is given up, because it may wait for a region without an owner.
+            // takes too long is given up, because it may wait for a region without an owner. Meanwhile, the region has
+            // no lease, so no duplicate is removed here that would remain at the new owner.
             if is_known && (is_checked || is_late) {
                 break;
             }

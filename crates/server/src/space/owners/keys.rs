@@ -109,10 +109,10 @@ pub(super) struct StandbyKey {
     pub(super) before: Option<u64>,
     /// The epoch of the owner from which the standby has its copy.
     pub(super) epoch: u64,
-    /// The former owner, which released the region, and the epoch in which it owned the region. The former owner keeps
-    /// the region's state, and continues the region if the new owner is lost. `None` once a standby of the new owner
-    /// has a copy, or the new owner continues alone. Earlier versions of Dunlin ignore this field, and delete the key
-    /// when they claim the region.
+    /// A process that keeps a valid state of the region, and the epoch of this state. It continues the region if the
+    /// owner is lost: it is the former owner, or the standby of an owner that has claimed the region again. `None` once
+    /// a standby of the owner has a copy, or the owner continues alone. Earlier versions of Dunlin ignore this field,
+    /// and delete the key when they claim the region.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) released: Option<RegionOwner>,
 }
@@ -128,7 +128,7 @@ impl StandbyKey {
         StandbyKey::complete(0, epoch)
     }
 
-    /// The value after a claim of a released region: no standby is named yet.
+    /// The value after a claim: no standby is named yet, and `released` is the process that keeps a valid state.
     pub(super) fn claimed(epoch: u64, released: RegionOwner) -> StandbyKey {
         StandbyKey { process: 0, before: Some(0), epoch, released: Some(released) }
     }
@@ -141,17 +141,20 @@ impl StandbyKey {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// Whether `process` released the region, and keeps its state.
+    /// Whether `process` keeps a valid state of the region, although it does not own the region.
     pub(super) fn is_released_by(&self, process: u64) -> bool {
         self.released.is_some_and(|released| released.process == process)
     }
 
+    /// The process that would take over the region if the owner were lost, provided that it has a copy; 0 if there is
+    /// none.
+    pub(super) fn heir(&self) -> u64 {
+        self.before.filter(|before| *before != 0).unwrap_or(self.process)
+    }
+
     /// Whether `process` would take over the region if the owner were lost, provided that `process` has a copy.
     pub(super) fn counts(&self, process: u64) -> bool {
-        match self.before {
-            None | Some(0) => self.process == process,
-            Some(before) => before == process,
-        }
+        self.heir() == process
     }
 }
 
@@ -180,6 +183,9 @@ pub(super) struct WorldSnapshot {
     pub(super) processes: BTreeMap<u64, ProcessRecord>,
     /// For each process, the revision of the key in which it is registered.
     pub(super) registered: BTreeMap<u64, u64>,
+    /// For each process that may have the state of a region, even if it is not registered: the address at which it
+    /// accepts other processes of the world, and the revision of the key that states this.
+    pub(super) addresses: BTreeMap<u64, (SocketAddr, u64)>,
     /// For each region that has an owner: the owner's process number, and the epoch.
     pub(super) owners: BTreeMap<RegionId, (u64, u64)>,
     pub(super) standbys: BTreeMap<RegionId, StandbyKey>,
@@ -250,7 +256,8 @@ impl WorldSnapshot {
             let Ok(number) = digits.parse::<u64>() else { continue };
             let region = RegionId(number as u32);
             // A key with another spelling of the number, such as 01, must not replace the region's key.
-            if number.to_string() != digits || what != "process" && u64::from(region.0) != number {
+            let is_of_region = !matches!(what, "process" | "address");
+            if number.to_string() != digits || is_of_region && u64::from(region.0) != number {
                 continue;
             }
             let (value, modified) = (&entry.value[..], entry.modified);
@@ -259,6 +266,9 @@ impl WorldSnapshot {
                     snapshot.processes.insert(number, record);
                     snapshot.registered.insert(number, modified);
                 }),
+                "address" => {
+                    decode(value).map(|address| _ = snapshot.addresses.insert(number, (address, modified)))
+                }
                 "region" => decode(value)
                     .filter(|owner: &RegionOwner| owner.epoch <= EPOCH_MAX)
                     .map(|owner| _ = snapshot.owners.insert(region, (owner.process, owner.epoch))),
@@ -314,7 +324,52 @@ impl WorldSnapshot {
         self.processes.get(&process).is_some_and(|record| record.leaving)
     }
 
-    /// Whether the keys name the former owner of a region, which released the region and must still keep its state.
+    /// The processes that may have the newest state of a region, according to the keys: the process that claimed the
+    /// region last, and those that would take over if this process were lost. They may be registered or not.
+    pub(super) fn holders(&self, region: RegionId) -> BTreeSet<u64> {
+        let newest = self.epochs.get(&region).map(|(epoch, _)| *epoch);
+        let is_newest = |epoch: u64| newest.is_none_or(|newest| newest == epoch);
+        let claim = self.claims.get(&region).filter(|(_, epoch)| is_newest(*epoch));
+        let standby = self.standbys.get(&region);
+        let heir = standby.filter(|standby| is_newest(standby.epoch)).map(StandbyKey::heir);
+        let keeper = standby.and_then(|standby| standby.released).map(|keeper| keeper.process);
+        let all = claim.map(|(process, _)| *process).into_iter().chain(heir).chain(keeper);
+        all.filter(|process| *process != 0).collect()
+    }
+
+    /// The process that has a valid state of a region until the owner's standby has a copy, if `claimant` continues the
+    /// region now from another valid state: the previous owner or, if this is `claimant` itself, its standby.
+    pub(super) fn keeper(&self, region: RegionId, claimant: u64) -> Option<RegionOwner> {
+        let standby = self.standbys.get(&region);
+        let kept = standby.and_then(|standby| standby.released);
+        let previous = || {
+            let (newest, _) = self.epochs.get(&region)?;
+            let (process, epoch) = self.claims.get(&region).filter(|(_, epoch)| epoch == newest)?;
+            // If `before` is 0, the named standby may have no copy yet.
+            let copied = standby.filter(|standby| standby.epoch == *epoch && standby.before != Some(0));
+            let heir = copied.map(StandbyKey::heir);
+            let process = if *process == claimant { heir? } else { *process };
+            (process != 0 && process != claimant).then_some(RegionOwner { process, epoch: *epoch })
+        };
+        kept.or_else(previous)
+    }
+
+    /// The addresses of processes that are not registered and have no state that is needed: the number of each process,
+    /// and the revision of its key.
+    pub(super) fn unneeded_addresses(&self) -> Vec<(u64, u64)> {
+        let absent = self.addresses.iter().filter(|(process, _)| !self.processes.contains_key(process));
+        let mut unneeded: Vec<(u64, u64)> =
+            absent.map(|(process, (_, revision))| (*process, *revision)).collect();
+        if !unneeded.is_empty() {
+            let regions = self.claims.keys().chain(self.standbys.keys());
+            let holders: BTreeSet<u64> = regions.flat_map(|region| self.holders(*region)).collect();
+            unneeded.retain(|(process, _)| !holders.contains(process));
+        }
+        unneeded
+    }
+
+    /// Whether the keys name this process as one that must keep its state of a region, although it does not own the
+    /// region.
     pub(super) fn must_keep(&self, region: RegionId, former: RegionOwner) -> bool {
         self.standbys.get(&region).is_some_and(|standby| standby.released == Some(former))
     }
@@ -416,6 +471,61 @@ mod tests {
             (false, false),
             "no other process can be the standby"
         );
+    }
+
+    /// The keys of a region that process 1 has claimed in epoch 7.
+    fn claimed_by_first(standby: StandbyKey) -> WorldSnapshot {
+        let region = RegionId(1);
+        WorldSnapshot {
+            epochs: [(region, (7, 1))].into(),
+            claims: [(region, (1, 7))].into(),
+            standbys: [(region, standby)].into(),
+            ..WorldSnapshot::default()
+        }
+    }
+
+    #[test]
+    fn owner_and_its_heir_may_have_the_newest_state_of_a_region() {
+        let holders = |standby| claimed_by_first(standby).holders(RegionId(1));
+        assert_eq!(holders(StandbyKey::complete(2, 7)), [1, 2].into());
+        assert_eq!(holders(StandbyKey { before: Some(3), ..StandbyKey::complete(2, 7) }), [1, 3].into());
+        assert_eq!(holders(StandbyKey::empty(7)), [1].into());
+        assert_eq!(holders(StandbyKey::complete(2, 6)), [1].into(), "its copy is of an earlier epoch");
+        let kept = RegionOwner { process: 4, epoch: 6 };
+        assert_eq!(holders(StandbyKey::claimed(7, kept)), [1, 4].into());
+        let mut superseded = claimed_by_first(StandbyKey::empty(7));
+        superseded.epochs.insert(RegionId(1), (8, 2));
+        assert_eq!(superseded.holders(RegionId(1)), [].into(), "an earlier version claimed it in epoch 8");
+        let lost_keys = WorldSnapshot { epochs: [].into(), ..claimed_by_first(StandbyKey::empty(7)) };
+        assert_eq!(lost_keys.holders(RegionId(1)), [1].into());
+    }
+
+    #[test]
+    fn claim_names_another_process_with_a_valid_state() {
+        let keeper = |standby, claimant| claimed_by_first(standby).keeper(RegionId(1), claimant);
+        let of = |process| Some(RegionOwner { process, epoch: 7 });
+        let complete = StandbyKey::complete(2, 7);
+        assert_eq!(keeper(complete, 2), of(1), "the previous owner");
+        assert_eq!(keeper(complete, 1), of(2), "the standby of an owner that claims its region again");
+        assert_eq!(keeper(StandbyKey { before: Some(3), ..complete }, 1), of(3), "process 2 has no copy yet");
+        assert_eq!(keeper(StandbyKey { before: Some(0), ..complete }, 1), None, "no process has a copy");
+        assert_eq!(keeper(StandbyKey::empty(7), 1), None, "it ran alone");
+        let kept = RegionOwner { process: 4, epoch: 6 };
+        assert_eq!(
+            keeper(StandbyKey::claimed(7, kept), 1),
+            Some(kept),
+            "nothing was confirmed since epoch 6"
+        );
+    }
+
+    #[test]
+    fn address_of_a_lost_process_is_kept_while_its_state_counts() {
+        let address = "127.0.0.1:1".parse().unwrap();
+        let addresses = (1..=4).map(|process| (process, (address, 10 + process))).collect();
+        let mut snapshot = WorldSnapshot { addresses, ..claimed_by_first(StandbyKey::complete(2, 7)) };
+        assert_eq!(snapshot.unneeded_addresses(), [(3, 13), (4, 14)]);
+        snapshot.standbys.insert(RegionId(1), StandbyKey::empty(7));
+        assert_eq!(snapshot.unneeded_addresses(), [(2, 12), (3, 13), (4, 14)]);
     }
 
     #[test]

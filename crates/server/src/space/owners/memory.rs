@@ -1,6 +1,7 @@
 //! Tracks the regions whose state a process has in its memory although it does not own them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use dunlin::space::RegionId;
 
@@ -13,6 +14,62 @@ pub(super) struct UncertainClaim {
     /// The lease under which the region was claimed.
     pub(super) lease: u64,
     pub(super) action: RegionAction,
+}
+
+/// Since when each region has had no owner, as far as this process has seen.
+#[derive(Debug, Default)]
+pub(super) struct FreeRegions {
+    lease: Option<u64>,
+    since: BTreeMap<RegionId, Instant>,
+}
+
+impl FreeRegions {
+    /// Updates the times from the world's keys, which this process has read at the time `now` with this lease. With a
+    /// new lease, all times begin anew: while this process had no lease, other processes may not have reached the
+    /// cluster either, and need time to return.
+    pub(super) fn update(
+        &mut self,
+        regions: &[RegionId],
+        snapshot: &WorldSnapshot,
+        lease: Option<u64>,
+        now: Instant,
+    ) {
+        if self.lease != lease {
+            (self.lease, self.since) = (lease, BTreeMap::new());
+        }
+        self.since.retain(|region, _| !snapshot.owners.contains_key(region));
+        for region in regions.iter().filter(|region| !snapshot.owners.contains_key(region)) {
+            self.since.entry(*region).or_insert(now);
+        }
+    }
+
+    /// For each region without an owner, how long it has had none at the time `now`, ms.
+    pub(super) fn times_ms(&self, now: Instant) -> BTreeMap<RegionId, u64> {
+        let ms = |since: &Instant| now.saturating_duration_since(*since).as_millis() as u64;
+        self.since.iter().map(|(region, since)| (*region, ms(since))).collect()
+    }
+}
+
+/// Since when this process has had no connection with each of the other registered processes.
+#[derive(Debug, Default)]
+pub(super) struct UnconnectedProcesses(BTreeMap<u64, Instant>);
+
+impl UnconnectedProcesses {
+    /// Updates the times: at the time `now`, this process is connected with none of the processes in `unconnected`.
+    /// Returns those with which it has had no connection for longer than `time_max`.
+    pub(super) fn update(
+        &mut self,
+        unconnected: &BTreeSet<u64>,
+        now: Instant,
+        time_max: Duration,
+    ) -> BTreeSet<u64> {
+        self.0.retain(|process, _| unconnected.contains(process));
+        for process in unconnected {
+            self.0.entry(*process).or_insert(now);
+        }
+        let is_late = |since: &Instant| now.saturating_duration_since(*since) > time_max;
+        self.0.iter().filter(|(_, since)| is_late(since)).map(|(process, _)| *process).collect()
+    }
 }
 
 /// Updates `memory`: the regions that may continue from a state which this process holds without owning the region. A
@@ -131,6 +188,34 @@ mod tests {
         let local =
             LocalState { process: PROCESS, regions: vec![R], copies, memory, ..LocalState::default() };
         assert_eq!(plan(&claimed_by(PROCESS), &local), [takes_over]);
+    }
+
+    #[test]
+    fn time_without_owner_begins_anew_with_each_lease() {
+        let (mut free, start) = (FreeRegions::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut update = |owner: Option<u64>, lease, seconds| {
+            let owners = owner.into_iter().map(|process| (R, (process, EPOCH))).collect();
+            let snapshot = WorldSnapshot { owners, ..WorldSnapshot::default() };
+            free.update(&[R], &snapshot, Some(lease), at(seconds));
+            free.times_ms(at(seconds)).get(&R).copied()
+        };
+        assert_eq!((update(None, 1, 0), update(None, 1, 2)), (Some(0), Some(2_000)));
+        assert_eq!((update(None, 2, 20), update(None, 2, 21)), (Some(0), Some(1_000)), "a new lease");
+        assert_eq!((update(Some(3), 2, 22), update(None, 2, 23)), (None, Some(0)), "it had an owner");
+    }
+
+    #[test]
+    fn process_is_unreachable_after_a_time_without_connection() {
+        let (mut processes, start) = (UnconnectedProcesses::default(), Instant::now());
+        let mut update = |unconnected: &[u64], seconds| {
+            let unconnected = unconnected.iter().copied().collect();
+            let now = start + Duration::from_secs(seconds);
+            processes.update(&unconnected, now, Duration::from_secs(5)).into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!((update(&[2], 0), update(&[2, 3], 5)), (vec![], vec![]));
+        assert_eq!(update(&[2, 3], 6), [2]);
+        assert_eq!((update(&[3], 7), update(&[2, 3], 12)), (vec![], vec![3]), "process 2 was connected");
     }
 
     #[test]

@@ -7,6 +7,10 @@ use dunlin::space::RegionId;
 
 use super::keys::{RegionMemory, StandbyKey, WorldSnapshot};
 
+/// How long a region without an owner waits, in addition to the time `patience`, for a process that still runs and may
+/// have the region's state, ms. After this time, the region begins without entities, although the process may return.
+pub(super) const HOLDER_WAIT_MS_MAX: u64 = 600_000;
+
 /// The part of the decision's input that is not in the world's keys.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LocalState {
@@ -24,6 +28,8 @@ pub(super) struct LocalState {
     /// The regions that this process released and whose state it must keep, each with the epoch in which this process
     /// was the owner.
     pub(super) released: BTreeMap<RegionId, u64>,
+    /// The other processes with which this process has had no connection for a while, although they are registered.
+    pub(super) unreachable: BTreeSet<u64>,
     /// The regions that have begun at some time, as far as this process knows. The process remembers these regions even
     /// if the cluster loses its keys.
     pub(super) began: BTreeSet<RegionId>,
@@ -35,6 +41,8 @@ pub(super) struct LocalState {
     pub(super) free_ms: BTreeMap<RegionId, u64>,
     /// How long a region waits for a process that has a copy before it begins without entities, ms.
     pub(super) patience_ms: u64,
+    /// For each region that must not begin now, a process that may have its state and still runs.
+    pub(super) awaited: BTreeMap<RegionId, u64>,
     /// Whether this process leaves the world. A leaving process hands over its regions. It takes over only regions that
     /// no other process can continue, and hands these over, too.
     pub(super) leaving: bool,
@@ -71,7 +79,8 @@ pub(super) fn plan(snapshot: &WorldSnapshot, local: &LocalState) -> Vec<RegionAc
             None => {
                 let action = plan_without_owner(snapshot, local, *region);
                 let takes_over = RegionAction::TakeOver(*region);
-                actions.extend(action.filter(|action| !local.leaving || *action == takes_over));
+                let may_begin = !local.leaving && !local.awaited.contains_key(region);
+                actions.extend(action.filter(|action| may_begin || *action == takes_over));
             }
         }
     }
@@ -97,7 +106,14 @@ fn plan_as_owner(
     epoch: u64,
 ) -> Option<RegionAction> {
     let standby_key = snapshot.standbys.get(&region).copied();
-    let is_present = |process: u64| process != local.process && snapshot.processes.contains_key(&process);
+    // A process that cannot connect to this one gets no copy. Such a process counts as absent if there is another one.
+    let is_reachable = |process: u64| !local.unreachable.contains(&process);
+    let has_choice = snapshot.heirs(local.process).any(is_reachable);
+    let is_present = |process: u64| {
+        process != local.process
+            && snapshot.processes.contains_key(&process)
+            && (is_reachable(process) || !has_choice)
+    };
     if let Some(StandbyKey { process, before: Some(_), .. }) = standby_key
         && is_present(process)
         && !snapshot.is_leaving(process)
@@ -112,8 +128,9 @@ fn plan_as_owner(
     // The candidate is the process with the fewest regions. If several processes have equally few, the candidate is the
     // one whose number comes next after this process's number; the lowest number comes after the highest. A process
     // that leaves the world prefers the standby that already has a copy.
-    let candidate =
-        heirs().min_by_key(|process| (snapshot.count(*process), process.wrapping_sub(local.process)));
+    let candidate = heirs().min_by_key(|process| {
+        (!is_reachable(*process), snapshot.count(*process), process.wrapping_sub(local.process))
+    });
     let heir = heirs().find(|process| local.leaving && Some(*process) == current);
     let Some(candidate) = heir.or(candidate) else {
         // No other process stays in the world. A standby that is leaving counts as a standby until it has ended.
@@ -181,14 +198,17 @@ fn plan_without_owner(
         return None;
     }
     let enough_processes = snapshot.processes.len() >= local.expected || free_ms > local.patience_ms;
-    if newest.is_none()
-        && let Some(candidate) = snapshot.best_memory(region)
-        && free_ms <= 2 * local.patience_ms
-    {
-        // The cluster has lost its keys. The process with the best state continues the region once enough processes are
-        // back.
-        let continues = candidate == local.process && memory.is_some() && enough_processes;
-        return continues.then_some(RegionAction::TakeOver(region));
+    // The cluster has lost its keys. The process with the best state continues the region once enough processes are
+    // back. If this process has lost the state since it registered, the region counts as lost.
+    match snapshot.best_memory(region).filter(|_| newest.is_none()) {
+        // The candidate may wait longer for other processes than this one.
+        Some(candidate)
+            if candidate != local.process && free_ms <= local.patience_ms + HOLDER_WAIT_MS_MAX =>
+        {
+            return None;
+        }
+        Some(_) if memory.is_some() => return enough_processes.then_some(RegionAction::TakeOver(region)),
+        _ => {}
     }
     if !snapshot.began.contains(&region) && !local.began.contains(&region) {
         let share = local.regions.len().div_ceil(local.expected.max(1));
@@ -348,6 +368,22 @@ mod tests {
         assert_eq!(plan(&leaves, &local(1)), [alone], "process 3 has no copy");
     }
 
+    #[test]
+    fn owner_replaces_a_standby_that_cannot_connect() {
+        let unreachable =
+            |others: &[u64]| LocalState { unreachable: others.iter().copied().collect(), ..local(1) };
+        let copying = snapshot(&[1, 2, 3], Some(1), Some((2, Some(0))));
+        assert_eq!(plan(&copying, &unreachable(&[])), []);
+        assert_eq!(plan(&copying, &unreachable(&[2])), [name(3, Some(0))]);
+        assert_eq!(plan(&copying, &unreachable(&[2, 3])), [], "no process can connect");
+        let complete = snapshot(&[1, 2, 3], Some(1), Some((2, None)));
+        assert_eq!(plan(&complete, &unreachable(&[2])), [name(3, Some(2))], "the copy of process 2 counts");
+        let replaced = snapshot(&[1, 2, 3], Some(1), Some((3, Some(2))));
+        let copied = LocalState { begun_copies: vec![R], ..unreachable(&[2]) };
+        assert_eq!(plan(&replaced, &copied), [name(3, None)]);
+        assert_eq!(plan(&snapshot(&[1, 2], Some(1), Some((2, None))), &unreachable(&[2])), []);
+    }
+
     /// The keys after process 1 has released the region in `EPOCH`, and process 2 has claimed it if `is_claimed`.
     fn released(processes: &[u64], is_claimed: bool) -> WorldSnapshot {
         let mut snapshot = snapshot(processes, None, Some((2, None)));
@@ -426,6 +462,21 @@ mod tests {
         assert_eq!(plan(&fresh, &known(101)), [RegionAction::Begin { region: R, lost: true }]);
     }
 
+    #[test]
+    fn region_does_not_begin_while_its_owner_still_runs() {
+        let late = LocalState { free_ms: [(R, 101)].into(), ..local(2) };
+        let waits = LocalState { awaited: [(R, 1)].into(), ..late.clone() };
+        let lost = snapshot(&[2, 3], None, Some((1, None)));
+        assert_eq!(plan(&lost, &late), [RegionAction::Begin { region: R, lost: true }]);
+        assert_eq!(plan(&lost, &waits), []);
+        let unrecorded = WorldSnapshot { began: [].into(), ..lost.clone() };
+        assert_eq!(plan(&unrecorded, &late), [RegionAction::Begin { region: R, lost: false }]);
+        assert_eq!(plan(&unrecorded, &waits), []);
+        let copied = LocalState { copies: [(R, EPOCH)].into(), ..waits };
+        let standby = snapshot(&[2, 3], None, Some((2, None)));
+        assert_eq!(plan(&standby, &copied), [RegionAction::TakeOver(R)], "its standby continues it");
+    }
+
     fn with_memory(process: u64, epoch: u64, owner: bool) -> LocalState {
         LocalState { memory: [(R, RegionMemory { epoch, owner })].into(), ..local(process) }
     }
@@ -480,6 +531,22 @@ mod tests {
         assert_eq!(plan(&alone, &with_memory(2, EPOCH, true)), [], "others may come back with a later state");
         let late = LocalState { free_ms: [(R, 101)].into(), ..with_memory(2, EPOCH, true) };
         assert_eq!(plan(&alone, &late), [RegionAction::TakeOver(R)]);
+    }
+
+    /// Here, the process with the state has a longer `patience` than another process.
+    #[test]
+    fn process_waits_for_another_one_that_has_the_region_in_memory() {
+        let readded = without_keys(&[(1, None), (2, Some(RegionMemory { epoch: EPOCH, owner: true }))]);
+        let known = |process, free_ms| LocalState {
+            began: [R].into(),
+            free_ms: [(R, free_ms)].into(),
+            expected: 3,
+            ..local(process)
+        };
+        assert_eq!(plan(&readded, &known(1, 201)), []);
+        let begins = [RegionAction::Begin { region: R, lost: true }];
+        assert_eq!(plan(&readded, &known(1, 101 + HOLDER_WAIT_MS_MAX)), begins);
+        assert_eq!(plan(&readded, &known(2, 101)), begins, "process 2 has lost the state since");
     }
 
     #[test]

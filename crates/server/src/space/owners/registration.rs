@@ -8,7 +8,7 @@ use dunlin::space::Behaviour;
 use dunlin::state::KeyOperation;
 use dunlin_client::{ErrorCode, Kv, KvError, Transaction};
 
-use super::keys::{CurveStretches, ProcessRecord, WorldSnapshot, key, prefix, secret_key};
+use super::keys::{CurveStretches, ProcessRecord, RegionOwner, WorldSnapshot, key, prefix, secret_key};
 use super::thread::{OwnershipError, OwnershipThread, WorldEvent};
 use crate::space::config::WorldPeer;
 use crate::space::description::WorldDescription;
@@ -65,14 +65,34 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         lease.start_renewal()?;
         let value = serde_json::to_vec(&record).unwrap_or_default();
         let put = KeyOperation::Put { key: &key, value: &value, lease: lease.id() };
+        let (address_key, address) = self.address_entry(self.config.process, record.address);
         let register =
             Transaction::new().if_modified_at(&key, found.map_or(0, |entry| entry.modified)).then(put);
+        let register = register.put(&address_key, &address);
         if !self.kv.transact(&register)?.succeeded {
             return Err(OwnershipError::Registered);
         }
         let until = lease.check()?;
         self.lease = Some(lease);
         Ok(until)
+    }
+
+    /// The key that states the address of a process, and the value of this key.
+    fn address_entry(&self, process: u64, address: SocketAddr) -> (Vec<u8>, Vec<u8>) {
+        let value = serde_json::to_vec(&address).unwrap_or_default();
+        (key(&self.config.world, "address", process), value)
+    }
+
+    /// Deletes the addresses of processes that have ended and whose states are not needed.
+    pub(super) fn delete_addresses(&self, snapshot: &WorldSnapshot) -> Result<(), OwnershipError> {
+        for (process, revision) in snapshot.unneeded_addresses() {
+            let of_process = |kind| key(&self.config.world, kind, process);
+            let (address, registered) = (of_process("address"), of_process("process"));
+            let unchanged =
+                Transaction::new().if_modified_at(&registered, 0).if_modified_at(&address, revision);
+            self.kv.transact(&unchanged.delete(&address))?;
+        }
+        Ok(())
     }
 
     /// The value of the key in which this process registers.
@@ -98,8 +118,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
     }
 
     /// If the cluster has lost the world's keys, writes them again: the description, the partition, the key `hold` if
-    /// ticks are suspended, and a key `began` for each begun region. Another process may already have written the
-    /// description. Keys therefore also count as lost if a key `began` is missing.
+    /// ticks are suspended, and for each begun region a key `began`, its last claim, and the claimant's address. If
+    /// another process has already written the description, keys also count as lost if a key `began` is missing.
     fn restore(&mut self) -> Result<(), OwnershipError> {
         if self.began.is_empty() {
             return Ok(());
@@ -118,6 +138,16 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         // `hold`.
         if self.is_on_hold {
             self.create(key(&self.config.world, "hold", 0), b"1")?;
+        }
+        // The claims are written before the keys `began`. A process that finds a key `began` therefore also finds which
+        // process may have the region's state.
+        for (region, (process, epoch)) in &self.last_claims {
+            let claim = RegionOwner { process: *process, epoch: *epoch }.bytes();
+            self.create(key(&self.config.world, "claim", region.0.into()), &claim)?;
+            if let Some(address) = self.last_addresses.get(process) {
+                let (key, value) = self.address_entry(*process, *address);
+                self.create(key, &value)?;
+            }
         }
         for region in self.began.clone() {
             self.create(key(&self.config.world, "began", region.0.into()), b"1")?;

@@ -16,8 +16,9 @@ use super::keys::{
     ProcessSettings, RegionMemory, RegionOwner, StandbyKey, WorldSnapshot, decode_secret, key, prefix,
     secret_key,
 };
-use super::memory::{UncertainClaim, update_memory};
-use super::plan::{LocalState, is_idle, plan};
+use super::life_check::LifeChecks;
+use super::memory::{FreeRegions, UncertainClaim, UnconnectedProcesses, update_memory};
+use super::plan::{HOLDER_WAIT_MS_MAX, LocalState, is_idle, plan};
 use crate::space::description::WorldDescription;
 use crate::space::endpoint::SpaceEndpoint;
 use crate::space::error::SpaceError;
@@ -107,6 +108,15 @@ pub enum WorldEvent {
     /// The cluster has lost the world's keys. The processes write them again, and continue from the states in their
     /// memory.
     KeysLost,
+    /// A region without an owner does not begin yet: this process may have the region's state, and still runs. It is
+    /// stopped, or cannot reach the cluster. The region waits for at most ten minutes in addition to
+    /// [`RegionOwnershipConfig::patience`]. If the process ends, the region begins without entities.
+    WaitsFor {
+        /// The region.
+        region: RegionId,
+        /// The number of the process for which the region waits.
+        process: u64,
+    },
     /// The state of a region is lost: its owner has ended, and no process has a valid copy. The region begins without
     /// entities.
     Lost(RegionId),
@@ -163,6 +173,11 @@ pub enum WorldEvent {
 
 /// Minimum time to live of a process's lease. A shorter lease could end before the process renews it.
 pub const TTL_MIN: Duration = Duration::from_millis(100);
+/// Time without a connection to a registered process after which another process becomes the standby, if there is one.
+const STANDBY_CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+/// Maximum time for opening a connection to a process that may still run. Meanwhile, this process does nothing else for
+/// its regions.
+const CONNECT_TIMEOUT_MAX: Duration = Duration::from_millis(200);
 /// Maximum time to live that a cluster allows for a lease.
 const TTL_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
 
@@ -200,7 +215,15 @@ pub(super) struct OwnershipThread<const D: usize, B> {
     pub(super) standbys: BTreeMap<RegionId, StandbyKey>,
     /// The version of the newest partition that this process has seen.
     pub(super) cut_version: u64,
-    free_since: BTreeMap<RegionId, Instant>,
+    /// The last claim of each region that the keys have stated, and the addresses of the claimants. They are kept if
+    /// the cluster loses its keys.
+    pub(super) last_claims: BTreeMap<RegionId, (u64, u64)>,
+    pub(super) last_addresses: BTreeMap<u64, SocketAddr>,
+    free_regions: FreeRegions,
+    unconnected: UnconnectedProcesses,
+    life_checks: LifeChecks,
+    /// For each region that this process does not begin, a process that may have its state and still runs.
+    awaited: BTreeMap<RegionId, u64>,
     /// The regions of this process that wait for a standby.
     waiting: BTreeMap<RegionId, StandbyWait>,
     pub(super) copy_requests: BTreeMap<RegionId, Instant>,
@@ -298,7 +321,12 @@ impl RegionOwnership {
             claims: BTreeMap::new(),
             standbys: BTreeMap::new(),
             cut_version: 0,
-            free_since: BTreeMap::new(),
+            last_claims: BTreeMap::new(),
+            last_addresses: BTreeMap::new(),
+            free_regions: FreeRegions::default(),
+            unconnected: UnconnectedProcesses::default(),
+            life_checks: LifeChecks::default(),
+            awaited: BTreeMap::new(),
             waiting: BTreeMap::new(),
             copy_requests: BTreeMap::new(),
             in_doubt: BTreeMap::new(),
@@ -373,6 +401,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         self.adopt_partition(&snapshot)?;
         self.renew(&snapshot, until)?;
         self.delete_topics(&snapshot)?;
+        self.remember_claims(&snapshot);
+        self.delete_addresses(&snapshot)?;
         self.report_other_settings(&snapshot);
         if !snapshot.processes.contains_key(&self.config.process) {
             // The cluster has lost its keys, and may have given the lease's number to another process. The lease is
@@ -401,6 +431,17 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         self.balance(&snapshot)?;
         self.endpoint.as_mut().map_or(Ok(()), SpaceEndpoint::restore)?;
         Ok(snapshot)
+    }
+
+    fn remember_claims(&mut self, snapshot: &WorldSnapshot) {
+        self.last_claims.extend(&snapshot.claims);
+        let address = |process: u64| {
+            let current = snapshot.addresses.get(&process).map(|(address, _)| *address);
+            current.or_else(|| self.last_addresses.get(&process).copied())
+        };
+        let addresses =
+            self.last_claims.values().filter_map(|(process, _)| Some((*process, address(*process)?)));
+        self.last_addresses = addresses.collect();
     }
 
     /// Reports each process with which this one cannot connect because of the setup or the version.
@@ -475,7 +516,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         self.claims = claims.clone();
         let lost: BTreeMap<RegionId, u64> = lost;
         for (region, epoch) in lost {
-            if snapshot.must_keep(region, RegionOwner { process, epoch }) {
+            let is_unclaimed = snapshot.epochs.get(&region).is_some_and(|(newest, _)| *newest == epoch);
+            if is_unclaimed && snapshot.must_keep(region, RegionOwner { process, epoch }) {
                 // This process released the region, but did not receive the response.
                 self.finish_release(region);
             } else {
@@ -538,35 +580,46 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         let process = self.config.process;
         self.in_doubt
             .retain(|region, _| snapshot.owners.get(region).is_none_or(|(owner, _)| *owner == process));
-        self.free_since.retain(|region, _| !snapshot.owners.contains_key(region));
-        for region in regions.iter().filter(|region| !snapshot.owners.contains_key(region)) {
-            self.free_since.entry(*region).or_insert_with(Instant::now);
-        }
+        let lease = self.lease.as_ref().map(Lease::id);
+        self.free_regions.update(&regions, snapshot, lease, Instant::now());
+        let free_ms = self.free_regions.times_ms(Instant::now());
         let all = regions.clone();
-        let (copies, held, begun_copies, waiting, released) = self.space.call(move |runner| {
-            let epoch = |region: &RegionId| Some((*region, runner.copy_of(*region)?.handover().epoch()));
-            let held = |region: &RegionId| {
-                let copy = runner.copy_of(*region)?;
-                Some((*region, (copy.tick(), copy.store().len() as u64)))
-            };
-            let held: Vec<_> = all.iter().filter_map(held).collect();
-            let copies: BTreeMap<RegionId, u64> = all.iter().filter_map(epoch).collect();
-            let begun = all.iter().filter(|region| runner.has_candidate(**region)).copied().collect();
-            let awaited = |region: &RegionId| Some((*region, runner.awaited_progress(*region)?));
-            let waiting: Vec<_> = all.iter().filter_map(awaited).collect();
-            (copies, held, begun, waiting, runner.released_regions())
-        })?;
+        let (copies, held, begun_copies, waiting, mut released, connected) =
+            self.space.call(move |runner| {
+                let epoch = |region: &RegionId| Some((*region, runner.copy_of(*region)?.handover().epoch()));
+                let held = |region: &RegionId| {
+                    let copy = runner.copy_of(*region)?;
+                    Some((*region, (copy.tick(), copy.store().len() as u64)))
+                };
+                let held: Vec<_> = all.iter().filter_map(held).collect();
+                let copies: BTreeMap<RegionId, u64> = all.iter().filter_map(epoch).collect();
+                let begun = all.iter().filter(|region| runner.has_candidate(**region)).copied().collect();
+                let awaited = |region: &RegionId| Some((*region, runner.awaited_progress(*region)?));
+                let waiting: Vec<_> = all.iter().filter_map(awaited).collect();
+                (copies, held, begun, waiting, runner.released_regions(), runner.connected())
+            })?;
+        let others = snapshot.processes.keys().filter(|other| **other != process);
+        let unconnected = others.filter(|other| !connected.contains(other)).copied().collect();
+        let unreachable = self.unconnected.update(&unconnected, Instant::now(), STANDBY_CONNECT_TIME_MAX);
         self.report_standstills(waiting, snapshot);
         let is_named = |(region, epoch): &(RegionId, u64)| {
             snapshot.must_keep(*region, RegionOwner { process, epoch: *epoch })
         };
-        // If the keys are lost, the new owner may be lost with them.
-        let is_needed = |state: &(RegionId, u64)| is_named(state) || snapshot.has_lost_keys(state.0);
-        let (released, unneeded): (BTreeMap<RegionId, u64>, BTreeMap<RegionId, u64>) =
-            released.into_iter().partition(is_needed);
+        // If the keys are lost, the new owner may be lost with them. A state that was valid before remains valid.
+        let was_valid = |(region, epoch): &(RegionId, u64)| {
+            self.memory.get(region).is_some_and(|memory| memory.epoch == *epoch)
+        };
+        let is_needed =
+            |state: &(RegionId, u64)| is_named(state) || snapshot.has_lost_keys(state.0) && was_valid(state);
+        let unneeded: Vec<RegionId> = released
+            .extract_if(.., |region, epoch| !is_needed(&(*region, *epoch)))
+            .map(|(region, _)| region)
+            .collect();
+        // A copy that the keys name stays where it is until a newer copy replaces it.
+        released.extend(copies.iter().map(|(region, epoch)| (*region, *epoch)).filter(is_named));
         if !unneeded.is_empty() {
             self.space.submit(move |runner| {
-                unneeded.into_keys().for_each(|region| runner.drop_released(region));
+                unneeded.into_iter().for_each(|region| runner.drop_released(region));
             })?;
         }
         self.held.extend(held);
@@ -574,9 +627,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         for (region, epoch) in update_memory(&mut self.memory, snapshot, process, states, &self.in_doubt) {
             self.report_given_up(region, epoch, snapshot);
         }
-        let lease = self.lease.as_ref().map(Lease::id);
+        self.update_awaited(&free_ms, snapshot);
         let unfinished = self.in_doubt.iter().filter(|(_, claim)| Some(claim.lease) == lease);
-        let since = |(region, since): (&RegionId, &Instant)| (*region, since.elapsed().as_millis() as u64);
         Ok(LocalState {
             process: self.config.process,
             regions,
@@ -585,13 +637,59 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             copies,
             memory: self.memory.clone(),
             released: released.into_iter().filter(is_named).collect(),
+            unreachable,
             began: self.began.clone(),
             begun_copies,
             in_doubt: unfinished.map(|(region, claim)| (*region, claim.action)).collect(),
-            free_ms: self.free_since.iter().map(since).collect(),
+            free_ms,
+            awaited: self.awaited.clone(),
             patience_ms: self.config.patience.as_millis() as u64,
             leaving: self.is_leaving,
         })
+    }
+
+    /// Finds the regions that must not begin now, because a process that may have their state still runs. `free_ms` are
+    /// the times for which regions have had no owner.
+    fn update_awaited(&mut self, free_ms: &BTreeMap<RegionId, u64>, snapshot: &WorldSnapshot) {
+        self.life_checks.begin_round();
+        let earlier = std::mem::take(&mut self.awaited);
+        let patience_ms = self.config.patience.as_millis() as u64;
+        for (region, free_ms) in free_ms.iter().map(|(region, free_ms)| (*region, *free_ms)) {
+            // Before this time, the region does not begin anyway.
+            let may_begin = free_ms > patience_ms || !snapshot.began.contains(&region);
+            if !may_begin || free_ms > patience_ms + HOLDER_WAIT_MS_MAX {
+                continue;
+            }
+            let holders = snapshot.holders(region);
+            let Some(process) =
+                holders.into_iter().find(|process| self.may_return(region, *process, snapshot))
+            else {
+                continue;
+            };
+            self.awaited.insert(region, process);
+            if earlier.get(&region) != Some(&process) {
+                tracing::warn!(process, "region {} waits for a process that may have its state", region.0);
+                (self.on_event)(WorldEvent::WaitsFor { region, process });
+            }
+        }
+    }
+
+    /// Whether another process may continue a region soon from its own state: the process has registered with this
+    /// state, or it is not registered and still runs.
+    fn may_return(&mut self, region: RegionId, process: u64, snapshot: &WorldSnapshot) -> bool {
+        if process == self.config.process {
+            return false;
+        }
+        if let Some(record) = snapshot.processes.get(&process) {
+            let newest = snapshot.epochs.get(&region).map(|(epoch, _)| *epoch);
+            let memory = record.memory.get(&region.0);
+            return memory.is_some_and(|memory| memory.owner && Some(memory.epoch) == newest);
+        }
+        let Some((address, _)) = snapshot.addresses.get(&process).copied() else { return false };
+        // Another process may have been started with the address of a process that has ended.
+        let is_reused = snapshot.processes.values().any(|record| record.address == address);
+        let timeout = CONNECT_TIMEOUT_MAX.min(self.config.ttl / 4);
+        !is_reused && self.life_checks.is_running(process, address, &self.config.world, timeout)
     }
 
     /// Reports each region of this process that has waited too long for a standby. `waiting` are the regions that wait,

@@ -41,7 +41,7 @@ pub enum SpawnError {
     #[error(transparent)]
     Refused(#[from] CommandError),
     /// The owners of these regions did not respond.
-    #[error("no process that owns {} responds, so an entity with this id may exist there: retry later", list(.0))]
+    #[error("no process that owns {} responds, so an entity with this id may exist there: retry later", RegionId::list(.0))]
     NoOwner(Vec<RegionId>),
 }
 
@@ -180,17 +180,17 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
     }
 
     /// Removes entities that were spawned here and whose id another region also has. If it is still open which entity
-    /// is removed, marks the id as undecided.
+    /// is removed, or the region is being released, marks the id as undecided.
     fn remove_duplicates(&mut self, others: &[RemoteEntity]) {
         for other in others.iter().filter(|other| !other.is_arriving) {
             let own = self.host.find_entity_where(other.id, |region| region != other.region);
             let Some((own, status)) = own.filter(|_| self.host.is_unconfirmed(other.id)) else { continue };
-            if status != EntityStatus::Own || other.is_fresh && other.region > own {
-                self.ids.undecided.insert(other.id);
+            let is_open = status != EntityStatus::Own || other.is_fresh && other.region > own;
+            let (id, region) = (other.id, other.region);
+            if is_open || !self.host.remove_duplicate(id, region) {
+                self.ids.undecided.insert(id);
                 continue;
             }
-            let (id, region) = (other.id, other.region);
-            self.host.remove_duplicate(id, region);
             self.ids.undecided.remove(&id);
             tracing::warn!(
                 "entity {id} of region {} is removed: region {} has an entity with the same id",
@@ -367,9 +367,4 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         self.finish_if_complete(number);
         Ok(())
     }
-}
-
-fn list(regions: &[RegionId]) -> String {
-    let numbers: Vec<String> = regions.iter().map(|region| region.0.to_string()).collect();
-    format!("{} {}", if numbers.len() == 1 { "region" } else { "regions" }, numbers.join(", "))
 }

@@ -22,7 +22,7 @@ use crate::clients::connect;
 const KILLED: u64 = 4;
 
 /// Whether the newest claim of a region is a claim of this process.
-fn has_claimed(kv: &Kv, world: &str, process: u64) -> bool {
+pub(super) fn has_claimed(kv: &Kv, world: &str, process: u64) -> bool {
     let claims = kv.prefix(format!("space/{world}/claim/")).unwrap();
     let claimant = |value: &[u8]| {
         let claim: serde_json::Value = serde_json::from_slice(value).unwrap();

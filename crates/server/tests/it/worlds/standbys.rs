@@ -1,4 +1,5 @@
-//! Tests that a region keeps its acknowledged changes, and continues, although its standbys pause and end.
+//! Tests that a region keeps its entities and acknowledged changes, and continues, although its owner or its standbys
+//! pause and end.
 
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
@@ -9,9 +10,12 @@ use dunlin::space::behaviour::RandomWalk;
 use dunlin::space::{RegionId, StandbyMode};
 use dunlin_wait::PATIENCE;
 
+use super::late_responses::LateResponses;
+use super::released::has_claimed;
 use super::unique_ids::spawn;
 use super::{
-    ENTITIES, MIN_TICKS, WorldMember, WorldSettings, WorldTest, settings, until, wait_until_each_exists_once,
+    ENTITIES, MIN_TICKS, WorldMember, WorldSettings, WorldTest, assert_continues, has_event,
+    mark_entity_and_read_ticks, settings, until, wait_until_each_exists_once,
 };
 use crate::clients::connect;
 
@@ -180,4 +184,52 @@ fn standby_needs_a_new_copy_after_its_region_ran_without_it() {
     until("the standby has a copy", &test.kv, &members, || standby(&test) == Some((STANDBY, true)));
     members.remove(0).kill();
     wait_until_each_exists_once(&test.kv, &members, 0..ENTITIES);
+}
+
+/// Here, the only process pauses for longer than its lease. Meanwhile, another process joins, whose patience is zero.
+#[test]
+fn region_waits_for_an_owner_that_pauses_and_still_runs() {
+    for standby in [StandbyMode::None, StandbyMode::Required] {
+        let test = WorldTest::new(WorldSettings { expected: 1, ..settings("awaited", 1, standby) });
+        let mut members = vec![test.start(OWNER)];
+        let begins = || members[0].ticks().values().any(|tick| *tick > 0);
+        until("the region begins", &test.kv, &members, begins);
+        let before = mark_entity_and_read_ticks(&members);
+        let resume = pause(&members[0]);
+        end_lease(&test, OWNER);
+        let kv = connect(&test.keys.1).kv();
+        let other = WorldMember::start_with(&test.settings, kv, OTHER, (PATIENCE, Duration::ZERO));
+        until("it waits for the owner", &test.kv, &[] as &[WorldMember<RandomWalk>], || {
+            end_lease(&test, OWNER);
+            has_event(&other, "WaitsFor { region: RegionId(1), process: 2 }")
+        });
+        drop(resume);
+        members.push(other);
+        assert_continues(&test.kv, &members, &before, "after its owner has returned");
+        assert!(!has_event(&members[1], "Lost("), "{:?}", members[1].events);
+    }
+}
+
+/// Here, the standby claims the region, because the owner's lease has ended. The standby never learns that its claim
+/// succeeded, and is killed before it names a standby.
+#[test]
+fn owner_continues_if_the_standby_is_lost_early() {
+    let name = "returning";
+    let test = WorldTest::new(WorldSettings { expected: 1, ..settings(name, 1, StandbyMode::Required) });
+    let members = [test.start(1)];
+    until("the region begins", &test.kv, &members, || members[0].ticks().len() == 1);
+    let late = LateResponses::of(&test);
+    let killed = late.start_process(&test);
+    until("the standby has a copy", &test.kv, &members, || standby(&test) == Some((2, true)));
+    let before = mark_entity_and_read_ticks(&members);
+    let keys_unread = stop_reading_keys(&test, &members[0]);
+    end_lease(&test, 1);
+    until("the standby claims the region", &test.kv, &[] as &[WorldMember<RandomWalk>], || {
+        has_claimed(&test.kv, name, 2)
+    });
+    killed.kill();
+    late.release();
+    drop(keys_unread);
+    assert_continues(&test.kv, &members, &before, "after the standby was killed");
+    assert!(!has_event(&members[0], "Lost("), "{:?}", members[0].events);
 }

@@ -45,7 +45,7 @@ impl ChaosSimulation {
     /// Gives a region back, in a later epoch, to a former owner that was paused for longer than its lease. The caller
     /// has checked that no other process has claimed the region in the meantime.
     pub(super) fn reclaim(&mut self, before: usize) -> Result<(), String> {
-        let (handover, _) = self.nodes[before].handover.copy_for_standby();
+        let handover = self.nodes[before].handover.copy_for_standby();
         let region = self.nodes[before].region;
         let heir = self.add_node(region, handover);
         self.nodes[before].alive = false;
@@ -90,7 +90,8 @@ impl ChaosSimulation {
         if !self.nodes[owner].alive {
             return Ok(());
         }
-        let (handover, entries) = self.nodes[owner].handover.copy_for_standby();
+        let handover = self.nodes[owner].handover.copy_for_standby();
+        let entries = handover.written();
         let standby = self.add_node(self.nodes[owner].region, handover);
         (self.nodes[standby].held, self.nodes[standby].tick) =
             (self.nodes[owner].held.clone(), self.nodes[owner].tick);
