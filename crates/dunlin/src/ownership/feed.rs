@@ -16,12 +16,13 @@ use crate::clock::steady_ns;
 /// The protocol name of subscribers that are mirrors at other nodes.
 pub const NODE_PROTOCOL: &str = "node";
 
-/// The name of a subscription that feeds a mirror for a single subscriber.
+/// The name of a subscription that feeds a mirror for a single subscriber, for which the owner keeps no history.
 const PRIVATE_MIRROR: &str = "mirror of one subscriber";
 
 /// Whether the subscriber is a mirror at another node. The other node lists the subscribers that read this mirror.
 pub fn is_mirror(subscriber: &SubscriberInfo) -> bool {
-    is_shared_mirror(subscriber) || subscriber.protocol == NODE_PROTOCOL && subscriber.name == PRIVATE_MIRROR
+    let names = [SubscribeOptions::MIRROR, PRIVATE_MIRROR, SubscribeOptions::MIRROR_WITH_HISTORY];
+    subscriber.protocol == NODE_PROTOCOL && names.contains(&subscriber.name.as_str())
 }
 
 /// Whether the subscriber is a mirror at another node that several subscribers there share.
@@ -44,6 +45,8 @@ pub struct MirrorFeed {
     pub(super) after: Option<Position>,
     pub(super) is_stateful: bool,
     pub(super) registered: bool,
+    /// Whether the owner keeps history for the mirror's single subscriber, which cannot receive gaps.
+    pub(super) keeps_history: bool,
     /// The owner that sends the records.
     pub(super) from: u64,
     /// An epoch of the topic's placement. It identifies the topic: a later topic with the same name has later epochs.
@@ -115,6 +118,7 @@ impl MirrorFeed {
             start,
             is_stateful: route.config.reducer.is_some(),
             registered: false,
+            keeps_history: false,
             from,
             epoch,
             is_of_deleted: route.is_deleted(),
@@ -128,7 +132,11 @@ impl MirrorFeed {
 
     /// The options with which the mirror subscribes to the topic at the owner.
     pub fn options(&self) -> SubscribeOptions {
-        let name = if self.permit.is_some() { PRIVATE_MIRROR } else { SubscribeOptions::MIRROR };
+        let name = match (&self.permit, self.keeps_history) {
+            (None, _) => SubscribeOptions::MIRROR,
+            (Some(_), false) => PRIVATE_MIRROR,
+            (Some(_), true) => SubscribeOptions::MIRROR_WITH_HISTORY,
+        };
         let follows_state = self.is_stateful && self.permit.is_none();
         SubscribeOptions {
             name: name.to_owned(),
@@ -196,6 +204,7 @@ impl MirrorFeed {
             start: self.start,
             is_stateful: self.is_stateful,
             registered: self.registered,
+            keeps_history: self.keeps_history,
             from,
             epoch,
             is_of_deleted: self.route.upgrade().is_none_or(|route| route.is_deleted()),

@@ -323,6 +323,7 @@ impl Session {
             test_loss_every: None,
             local_only: false,
             is_literal: false,
+            keeps_history: self.subscriptions.get(&number).is_some_and(|state| !state.is_sequenced),
         };
         let channel = self.next_number();
         let topic = Arc::clone(log.name());
@@ -404,9 +405,6 @@ impl Session {
         let next = cursor.next();
         let before = Position { seq: next.seq - 1, ..next };
         let progress = cursor.log().list_subscriber(options, cursor.is_registered(), before);
-        if !subscription.is_sequenced {
-            progress.keep_history();
-        }
         let skips_own = !self.connect.echo;
         if skips_own {
             let forwarded = self.forwarded.separate(cursor.log());

@@ -265,11 +265,6 @@ impl Session {
         subscription.channels.push(channel);
         let options = &subscription.options;
         let progress = cursor.log().list_subscriber(options, cursor.is_registered(), reported);
-        if options.feeds_mirror() {
-            // This log keeps its history for the mirror, because the mirror may have subscribers that cannot receive
-            // gaps.
-            progress.keep_history();
-        }
         let debt = Default::default();
         let opened = Channel {
             subscription: number,
@@ -456,5 +451,6 @@ fn plain_options(subscribe: &wire::Subscribe<'_>, protocol: Protocol) -> Subscri
         test_loss_every: None,
         local_only: false,
         is_literal: false,
+        keeps_history: false,
     }
 }
