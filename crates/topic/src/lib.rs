@@ -61,7 +61,7 @@ pub use limits::LogLimits;
 pub use lock::{ShortGuard, ShortLock};
 pub use log::{
     AckProgress, BATCH_BYTES_MAX, Log, LogInfo, LossCounters, MirrorFeedError, ProducerMark, StagedBatch,
-    StagedProducer, StagedRecords, StateInfo, StoredInfo,
+    StagedProducer, StagedRecords, StateInfo, StoredInfo, TopicLiveness,
 };
 pub use memory::{MemoryBudget, MemoryBudgetError, MemoryCharge, ReclaimableMemory};
 pub use pattern_index::PatternIndex;
