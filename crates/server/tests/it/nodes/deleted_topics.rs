@@ -136,6 +136,40 @@ fn subscriber_learns_that_a_deleted_topic_may_have_lost_records() {
 }
 
 #[test]
+fn large_deleted_topic_leaves_room_for_small_ones() {
+    let (mirror_wait_max, deleted_topic_age_max) = (5 * PATIENCE, 5 * PATIENCE);
+    let cluster = TestCluster::with(
+        2,
+        OwnershipLimits {
+            mirror_wait_max,
+            deleted_topic_age_max,
+            deleted_topics_bytes_max: 256 << 10,
+            ..OwnershipLimits::default()
+        },
+    );
+    let mut reader = cluster.client(1).subscribe("r.*", start_at(Start::Latest)).unwrap();
+    cluster.hold_back_changes(1);
+    publish(&cluster, 1..=2);
+    cluster.node(2).delete_topic("r.x").unwrap();
+    let (mut publisher, payload) = (cluster.node(2).publisher("r.large").unwrap(), [0_u8; 8 << 10]);
+    for _ in 0..100 {
+        publisher.publish(&payload[..]).unwrap();
+    }
+    cluster.node(2).delete_topic("r.large").unwrap();
+    cluster.release_changes(1);
+    let (numbers, notices) = read_until_deleted(&mut reader, 2);
+    assert_eq!(numbers, [1, 2]);
+    let lost: Vec<&str> = notices
+        .iter()
+        .filter_map(|notice| match notice {
+            Notice::EpochChanged(changed) => Some(&*changed.log.topic),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(lost, ["r.large"]);
+}
+
+#[test]
 fn remote_subscriber_gets_all_partitions_of_a_deleted_topic() {
     const PARTITIONS: u16 = 4;
     let cluster = TestCluster::of(2);
