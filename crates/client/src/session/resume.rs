@@ -260,6 +260,10 @@ impl Subscription {
                 group: &group.group,
                 member: &request.name,
             };
+            if self.is_subscribed {
+                // The node responds with the end of an epoch that has ended meanwhile.
+                self.encode_resume(number, out);
+            }
             FromClient::JoinGroup(join).encode(out);
             return self.claim(number, out);
         }

@@ -284,7 +284,7 @@ impl Session {
                                 log: Arc::clone(record.log),
                                 old: delivered.epoch,
                                 last_seen: delivered.seq,
-                                known_through: None,
+                                known_through: log.end_of_epoch(*delivered, record.position.epoch),
                                 new_first: record.position,
                             });
                             put_notice(out, &subscription.sid, topic.name(), &changed);
