@@ -171,25 +171,41 @@ impl MirrorFeed {
 
     /// Whether the owner should still send records to the mirrors.
     pub fn is_needed(&self) -> bool {
-        let Some(route) = self.route.upgrade().filter(|_| !self.stopped.load(Ordering::Acquire)) else {
-            return false;
-        };
+        self.unneeded_reason().is_none()
+    }
+
+    /// Why the owner should send no more records to the mirrors; `None` if it should send them.
+    pub fn unneeded_reason(&self) -> Option<&'static str> {
+        let Some(route) = self.route.upgrade() else { return Some("this node has no such topic any more") };
         // For a mirror that serves a single subscriber, a feed from a former owner is useless: the former owner has no
         // new records, or receives them from the present owner.
-        if self.permit.is_some() && route.owner().0 != self.from {
-            return false;
+        let has_moved = self.permit.is_some() && route.owner().0 != self.from;
+        if has_moved || self.stopped.load(Ordering::Acquire) {
+            return Some("the topic has another owner now");
         }
         let logs: Vec<Arc<Log>> = self.logs.iter().filter_map(Weak::upgrade).collect();
         if !logs.iter().any(|log| log.is_mirror() && !log.is_closed()) {
-            return false;
+            return Some(match logs.first() {
+                None => "the mirror has no subscribers",
+                Some(_) if route.is_deleted() => "the topic was deleted",
+                Some(_) => "this node owns the topic now",
+            });
         }
         let now_ns = steady_ns();
         if logs.iter().any(|log| log.has_subscribers()) {
             self.read_ns.store(now_ns, Ordering::Relaxed);
-            return true;
+            return None;
         }
         let unread_ns = now_ns.saturating_sub(self.read_ns.load(Ordering::Relaxed));
-        unread_ns < self.unread_max.as_nanos() as u64
+        (unread_ns >= self.unread_max.as_nanos() as u64).then_some("the mirror has no subscribers")
+    }
+
+    /// Why the feed ends instead of being requested from the owner; `None` if it should be requested. `is_owner_alive`
+    /// states whether the owner takes part in the cluster.
+    pub(super) fn end_reason(&self, is_owner_alive: bool) -> Option<&'static str> {
+        let is_deleted = || self.route.upgrade().is_some_and(|route| route.is_deleted());
+        let lost_with_owner = "the topic was deleted, and its owner has left the cluster or is down";
+        self.unneeded_reason().or_else(|| (!is_owner_alive && is_deleted()).then_some(lost_with_owner))
     }
 
     /// Makes a new feed for the same mirrors. `from` is the owner that will send the records; `epoch` is the epoch that
