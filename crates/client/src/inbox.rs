@@ -201,6 +201,15 @@ impl SubscriberInbox {
         }
     }
 
+    /// Forgets the start positions if the connection was lost before the node has accepted the subscription: the next
+    /// connection announces all logs again.
+    pub(crate) fn forget_unaccepted_starts(&self) {
+        let mut state = self.lock();
+        if !state.is_subscribed {
+            state.start_positions.clear();
+        }
+    }
+
     /// Takes the position in each log at which the subscription began; `None` until the node has accepted the
     /// subscription. The positions stay available after the subscription has ended: its end may arrive together with
     /// its beginning.

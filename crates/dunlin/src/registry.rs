@@ -13,12 +13,12 @@ mod name_ranges;
 mod names;
 mod watchers;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 use dunlin_topic::{
     Filter, Log, LossReports, MemoryCharge, NewLogs, Pattern, PatternIndex, SERVICES, Selection, Subject,
-    Topic,
+    Topic, TopicLiveness,
 };
 
 use crate::access::User;
@@ -50,6 +50,40 @@ struct State {
     watchers: Watchers,
     /// The topics whose retention has a limit on the records' age.
     aging: Vec<Weak<Topic>>,
+    removed: RemovedTopics,
+}
+
+/// The removed topics that may still have subscribers, by name. Names without such a topic are dropped whenever the
+/// number of names has doubled.
+#[derive(Debug, Default)]
+struct RemovedTopics {
+    by_name: HashMap<String, Vec<TopicLiveness>>,
+    sweep_at: usize,
+}
+
+/// The number of removed topics' names at which names are dropped for the first time.
+const SWEEP_REMOVED_AT_LEAST: usize = 64;
+
+impl RemovedTopics {
+    fn add(&mut self, topic: &Topic) {
+        if self.by_name.len() >= self.sweep_at {
+            self.by_name.retain(|_, topics| {
+                topics.retain(TopicLiveness::is_alive);
+                !topics.is_empty()
+            });
+            self.sweep_at = SWEEP_REMOVED_AT_LEAST.max(2 * self.by_name.len());
+        }
+        if let Some(log) = topic.logs().first() {
+            let topics = self.by_name.entry(topic.name().to_owned()).or_default();
+            topics.retain(TopicLiveness::is_alive);
+            topics.push(log.liveness());
+        }
+    }
+
+    /// Whether an earlier topic with this name may still have subscribers.
+    fn contains(&self, name: &str) -> bool {
+        self.by_name.get(name).is_some_and(|topics| topics.iter().any(TopicLiveness::is_alive))
+    }
 }
 
 #[derive(Debug)]
@@ -99,6 +133,7 @@ impl Registry {
             reply_inboxes: PatternIndex::new(),
             watchers: Watchers::new(limits.watchers_max),
             aging: Vec::new(),
+            removed: RemovedTopics::default(),
         };
         Registry {
             topics_max: limits.topics_max,
@@ -239,6 +274,9 @@ impl Registry {
         if topic.config().retention.age.is_some() {
             state.aging.push(Arc::downgrade(&topic));
         }
+        if state.removed.contains(name) {
+            topic.logs().iter().for_each(|log| log.set_follows_deleted());
+        }
         self.names.add(Arc::clone(&topic), owns_only_its_name);
         let entry = Arc::new(Entry { topic: Arc::clone(&topic), pattern, replies, _charge: charge });
         state.by_name.insert(name.to_owned(), Arc::clone(&entry));
@@ -261,6 +299,7 @@ impl Registry {
         let mut state = self.write();
         let entry = state.remove(name)?;
         self.names.remove(name);
+        state.removed.add(&entry.topic);
         Some(Arc::clone(&entry.topic))
     }
 

@@ -1,5 +1,4 @@
-//! Formats durations for people. The crate `tasks`, which depends on no other crate, compiles this file as its own
-//! module, so that durations look the same in all texts.
+//! Formats durations for people, so that they look the same in all texts.
 
 use std::time::Duration;
 

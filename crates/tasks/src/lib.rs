@@ -29,8 +29,6 @@ mod cancel;
 mod classes;
 mod command;
 mod destination;
-#[path = "../../frame/src/duration.rs"]
-mod duration;
 mod effects;
 mod enlisted;
 mod error;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::duration::format_duration;
+use dunlin_frame::format_duration;
+
 use crate::effects::AttemptFailure;
 use crate::error::TaskRefusal;
 use crate::group::TaskSort;

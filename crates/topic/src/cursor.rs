@@ -93,6 +93,8 @@ pub struct Cursor {
     ended: bool,
     /// Whether to read only records that this process holds, even if the log is a mirror.
     local_only: bool,
+    /// Whether the owner keeps history for this subscriber if the cursor switches to a private mirror.
+    keeps_history: bool,
     /// Whether the cursor counts as a subscriber of the log.
     is_subscribed: bool,
     subscriber: Option<SubscriberId>,

@@ -62,6 +62,7 @@ pub use lock::{ShortGuard, ShortLock};
 pub use log::{
     AckProgress, BATCH_BYTES_MAX, Log, LogInfo, LossCause, LossCounters, LossReport, LossReports, LossTotals,
     MirrorFeedError, ProducerMark, StagedBatch, StagedProducer, StagedRecords, StateInfo, StoredInfo,
+    TopicLiveness,
 };
 pub use memory::{MemoryBudget, MemoryBudgetError, MemoryCharge, ReclaimableMemory};
 pub use pattern_index::PatternIndex;

@@ -11,7 +11,7 @@ pub struct LogLimits {
     /// Above the limit, the log forgets the oldest range, and refuses a retry of the records in it.
     pub producer_outcomes_max: u32,
     /// How much history beyond the retention a log may keep for [subscribers that cannot receive
-    /// gaps](crate::SubscriberProgress::keep_history), bytes. Such history is kept only while at least half of the
+    /// gaps](crate::SubscribeOptions::keeps_history), bytes. Such history is kept only while at least half of the
     /// memory budget is free. With 0, a log keeps no such history.
     pub pending_bytes_max: u64,
     /// Maximum number of members of a group. Further members are refused.

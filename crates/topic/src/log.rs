@@ -27,6 +27,7 @@ mod sleepers;
 mod staged;
 mod stateful;
 mod stored;
+mod succession;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -65,6 +66,7 @@ pub use stateful::StateInfo;
 pub(crate) use stateful::{CatchUp, CatchUpRequest, MergedRecord, Visibility};
 use stored::DiskProgress;
 pub use stored::{AckProgress, StoredInfo};
+pub use succession::TopicLiveness;
 
 static LOGS: AtomicU64 = AtomicU64::new(0);
 
@@ -85,6 +87,8 @@ pub struct Log {
     pressure: AtomicU64,
     /// Whether several processes hold copies of the same records; see [`Log::set_replicated`].
     is_replicated: AtomicBool,
+    /// Whether a deleted topic with the same name may still have subscribers.
+    follows_deleted: AtomicBool,
     pub(crate) listed_subscribers: SubscriberList,
     pub(crate) subscribers: LogSubscribers,
     pub(crate) publishers: Arc<PublisherCount>,
@@ -241,6 +245,7 @@ impl Log {
             warn_before: AtomicU64::new(0),
             pressure: AtomicU64::new(0),
             is_replicated: AtomicBool::new(false),
+            follows_deleted: AtomicBool::new(false),
             listed_subscribers: SubscriberList::default(),
             subscribers: LogSubscribers::default(),
             publishers: Arc::clone(publishers),

@@ -7,7 +7,7 @@
 //! Limit: one entry for each live subscriber and each private mirror. The log's lock is not needed for the list.
 
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use crate::config::Clock;
@@ -31,7 +31,8 @@ pub struct SubscriberProgress {
     missed: AtomicU64,
     lagging_ns: AtomicU64,
     missed_ns: AtomicU64,
-    keeps_history: AtomicBool,
+    /// Whether the log keeps history for this subscriber, within its limits.
+    keeps_history: bool,
     /// The value of `seq` when the log last checked the subscribers that cannot receive gaps.
     checked_seq: AtomicU64,
     /// The log checks from time to time whether `seq` has changed. This is the time of the last check that found a
@@ -135,7 +136,7 @@ impl Log {
             missed: AtomicU64::new(0),
             lagging_ns: AtomicU64::new(0),
             missed_ns: AtomicU64::new(0),
-            keeps_history: AtomicBool::new(false),
+            keeps_history: options.needs_history(),
             checked_seq: AtomicU64::new(at.seq),
             changed_ns: AtomicU64::new(0),
         });
@@ -151,8 +152,7 @@ impl Log {
         let mut oldest = OldestUnread::default();
         let Some(listed) = self.listed_subscribers.0.get() else { return oldest };
         for progress in lock(listed).subscribers.iter().filter_map(Weak::upgrade) {
-            let keeps_history =
-                progress.log == self.address() && progress.keeps_history.load(Ordering::Relaxed);
+            let keeps_history = progress.log == self.address() && progress.keeps_history;
             if !keeps_history || progress.epoch.load(Ordering::Relaxed) != epoch {
                 continue;
             }
@@ -208,12 +208,6 @@ impl SubscriberProgress {
     pub fn record_missed(&self, records: u64) {
         self.missed.fetch_add(records, Ordering::Relaxed);
         self.missed_ns.store(self.clock.now_ns(), Ordering::Relaxed);
-    }
-
-    /// From now on, the log keeps history for this subscriber, within its limits. Called if the subscriber cannot
-    /// receive gaps, or if it feeds a mirror that has such a subscriber.
-    pub fn keep_history(&self) {
-        self.keeps_history.store(true, Ordering::Relaxed);
     }
 
     /// Stores that the subscriber has received a lag warning.

@@ -82,15 +82,30 @@ pub struct SubscribeOptions {
     /// state is created later. A subscription without wildcards then fails; one with wildcards reads the new topic
     /// record by record.
     pub is_literal: bool,
+    /// Whether a log keeps unread records for this subscriber beyond its retention, within
+    /// [`LogLimits::pending_bytes_max`](crate::LogLimits::pending_bytes_max). Listeners set this option for subscribers
+    /// that cannot receive gaps.
+    pub keeps_history: bool,
 }
 
 impl SubscribeOptions {
     /// The name of every subscription that feeds a mirror which several subscribers of another node share.
     pub const MIRROR: &'static str = "mirror";
 
+    /// The name of every subscription that feeds a mirror of one subscriber of another node, for which the owner
+    /// [keeps history](SubscribeOptions::keeps_history).
+    pub const MIRROR_WITH_HISTORY: &'static str = "mirror of one subscriber without gaps";
+
     /// Whether the subscription feeds a mirror which several subscribers of another node share.
     pub fn feeds_mirror(&self) -> bool {
         self.local_only && self.name == SubscribeOptions::MIRROR
+    }
+
+    /// Whether the log that is read keeps history for this subscription: its subscriber cannot receive gaps, or it
+    /// feeds a mirror that may have such a subscriber.
+    pub(crate) fn needs_history(&self) -> bool {
+        let feeds_private = self.local_only && self.name == SubscribeOptions::MIRROR_WITH_HISTORY;
+        self.keeps_history || feeds_private || self.feeds_mirror()
     }
 
     /// The options and the start for a log that joins the subscription later. If the log keeps no state, it is read

@@ -101,7 +101,8 @@ impl Subscriber {
     }
 
     /// Passes each log to `each`, with the position of the last record that was delivered or skipped. A record that
-    /// [`ready`](Subscribe::ready) has found does not count until it is taken.
+    /// [`ready`](Subscribe::ready) has found does not count until it is taken. Leaves out the logs of a topic that
+    /// are read only after the end of a deleted topic with the same name.
     pub fn for_each_position(&mut self, mut each: impl FnMut(&Arc<LogName>, Position)) {
         let mut pass = |cursor: &mut Cursor| {
             cursor.skip_unwanted();
@@ -109,7 +110,7 @@ impl Subscriber {
         };
         match &mut self.cursors {
             CursorSet::One(cursor) => pass(cursor),
-            CursorSet::ManyCursors(many) => many.cursors_mut().for_each(pass),
+            CursorSet::ManyCursors(many) => many.started_cursors_mut().for_each(pass),
         }
     }
 

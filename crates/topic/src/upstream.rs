@@ -53,8 +53,16 @@ pub trait Upstream: Send + Sync + Debug {
 
     /// Returns a private mirror of `log` for one subscriber, which is fed from `start`. A subscriber needs a private
     /// mirror if the shared mirror lacks the records after the subscriber's start, or if publishers must wait for the
-    /// subscriber (`registered`). Returns `None` if no private mirror is available at present.
-    fn private_mirror(&self, log: &Arc<Log>, start: Start, registered: bool) -> Option<Arc<Log>>;
+    /// subscriber (`registered`). `keeps_history` states whether the owner keeps history for the subscriber, as
+    /// [`SubscribeOptions::keeps_history`](crate::SubscribeOptions::keeps_history) does. Returns `None` if no private
+    /// mirror is available at present.
+    fn private_mirror(
+        &self,
+        log: &Arc<Log>,
+        start: Start,
+        registered: bool,
+        keeps_history: bool,
+    ) -> Option<Arc<Log>>;
 }
 
 /// A batch of records that a log forwards to its owner at another node.

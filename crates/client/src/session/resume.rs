@@ -32,7 +32,10 @@ impl ClientSession {
     pub(crate) fn handle_disconnect(&mut self, why: &str, since: Instant) {
         self.is_up = false;
         self.disconnection = Some(Disconnection { since, why: why.to_owned() });
-        self.subscriptions.values_mut().for_each(|subscription| subscription.channels.clear());
+        for subscription in self.subscriptions.values_mut() {
+            subscription.channels.clear();
+            subscription.inbox.forget_unaccepted_starts();
+        }
         for (_, channel) in self.channels.drain() {
             // Positions are stored only after SUBSCRIBED. Before that message, the node has delivered nothing, so the
             // subscription begins again as its options say.
@@ -257,6 +260,10 @@ impl Subscription {
                 group: &group.group,
                 member: &request.name,
             };
+            if self.is_subscribed {
+                // The node responds with the end of an epoch that has ended meanwhile.
+                self.encode_resume(number, out);
+            }
             FromClient::JoinGroup(join).encode(out);
             return self.claim(number, out);
         }

@@ -5,11 +5,11 @@ use dunlin_client::{ClientLimits, ClientOptions, Subscriber};
 use dunlin_wait::PATIENCE;
 use dunlin_wire::*;
 
-use crate::peer::{ScriptedNode, at, event_text};
+use crate::peer::{Link, ScriptedNode, at, event_text};
 
 /// Subscribes at a node that runs `script`. Returns the events that the subscriber receives before the record `end`,
 /// each as a text.
-fn received_events(script: impl FnOnce(&mut crate::peer::Link) + Send + 'static) -> Vec<String> {
+fn received_events(script: impl FnOnce(&mut Link) + Send + 'static) -> Vec<String> {
     let (client, node) = ScriptedNode::serve(|_, mut link| {
         link.accept_subscription(at(2, 10));
         script(&mut link);
@@ -175,10 +175,13 @@ fn topic_deletion_and_the_end_of_a_subscription_are_delivered() {
     node.join().unwrap();
 }
 
-#[test]
-fn start_positions_can_be_read_after_the_subscription_ended() {
-    let (client, node) = ScriptedNode::serve(|_, mut link| {
-        let subscription = link.accept_subscription(at(2, 10));
+/// Subscribes at a node that runs `script`, and then ends the subscription, whose number the script returns. Returns
+/// the partition and the start position of each log.
+fn start_positions_after_the_end(
+    script: impl FnOnce(&ScriptedNode, Link) -> (Link, u32) + Send + 'static,
+) -> Vec<(u16, u32, u64)> {
+    let (client, node) = ScriptedNode::serve(|node, link| {
+        let (mut link, subscription) = script(node, link);
         let refusal = Refusal::new(ErrorCode::Closed, "");
         link.send(FromNode::SubscriptionEnded(SubscriptionEnded { subscription, refusal }));
         link.wait_until_closed();
@@ -186,35 +189,57 @@ fn start_positions_can_be_read_after_the_subscription_ended() {
     let mut subscriber = client.subscribe_nowait("orders.>", SubscribeOptions::default(), Vec::new());
     assert!(matches!(subscriber.next(), Err(SubscribeError::Closed)));
     let starts = subscriber.start_positions().expect("the node has accepted the subscription");
-    let [(log, start)] = &starts[..] else { panic!("{starts:?}") };
-    assert_eq!((log.topic.as_str(), start.epoch, start.seq), ("orders", 2, 10));
+    let starts = starts.iter().map(|(log, start)| (log.partition, start.epoch, start.seq)).collect();
     drop((subscriber, client));
     node.join().unwrap();
+    starts
+}
+
+/// Announces partition `partition` of the topic `orders` on a channel of its own.
+fn announce_partition(link: &mut Link, subscription: u32, partition: u16, after: Position) {
+    link.send(FromNode::Log(Log {
+        subscription,
+        channel: u32::from(partition) + 1,
+        partition,
+        after,
+        topic: "orders",
+        subject_prefix: "orders.",
+    }));
+}
+
+#[test]
+fn start_positions_can_be_read_after_the_subscription_ended() {
+    let starts = start_positions_after_the_end(|_, mut link| {
+        let subscription = link.accept_subscription(at(2, 10));
+        (link, subscription)
+    });
+    assert_eq!(starts, [(0, 2, 10)]);
 }
 
 #[test]
 fn start_positions_exclude_logs_that_are_announced_later() {
-    let (client, node) = ScriptedNode::serve(|_, mut link| {
+    let starts = start_positions_after_the_end(|_, mut link| {
         let subscription = link.accept_subscription(at(2, 10));
-        link.send(FromNode::Log(Log {
-            subscription,
-            channel: 2,
-            partition: 1,
-            after: at(2, 20),
-            topic: "orders",
-            subject_prefix: "orders.",
-        }));
-        let refusal = Refusal::new(ErrorCode::Closed, "");
-        link.send(FromNode::SubscriptionEnded(SubscriptionEnded { subscription, refusal }));
-        link.wait_until_closed();
+        announce_partition(&mut link, subscription, 1, at(2, 20));
+        (link, subscription)
     });
-    let mut subscriber = client.subscribe_nowait("orders.>", SubscribeOptions::default(), Vec::new());
-    assert!(matches!(subscriber.next(), Err(SubscribeError::Closed)));
-    let starts = subscriber.start_positions().expect("the node has accepted the subscription");
-    let found: Vec<(u16, u64)> = starts.iter().map(|(log, start)| (log.partition, start.seq)).collect();
-    assert_eq!(found, [(0, 10)]);
-    drop((subscriber, client));
-    node.join().unwrap();
+    assert_eq!(starts, [(0, 2, 10)]);
+}
+
+#[test]
+fn connection_lost_during_a_subscription_repeats_no_start() {
+    let starts = start_positions_after_the_end(|node, mut link| {
+        let subscription = link.next(|message| match message {
+            FromClient::Subscribe(subscribe) => subscribe.subscription,
+            other => panic!("{other:?}"),
+        });
+        announce_partition(&mut link, subscription, 0, at(2, 10));
+        drop(link);
+        let mut link = node.accept();
+        let subscription = link.accept_subscription(at(2, 12));
+        (link, subscription)
+    });
+    assert_eq!(starts, [(0, 2, 12)]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
+use dunlin_client::topic::Notice;
 use dunlin_client::{
     CallError, Client, ClientLimits, ClientOptions, Group, GroupEvent, GroupKind, GroupOptions, Member,
 };
@@ -15,15 +16,19 @@ fn join(client: &Client) -> Member {
     client.join(JOBS, GroupOptions { kind: GroupKind::Work, ..GroupOptions::default() }).unwrap()
 }
 
-/// Reads JOIN_GROUP, and opens the log of the group on channel 4.
+/// Reads JOIN_GROUP, and opens the log of the group on channel 4. Ignores RESUME before JOIN_GROUP.
 fn accept_member(link: &mut Link) {
-    let subscription = link.next(|message| match message {
-        FromClient::JoinGroup(join) => {
-            assert_eq!((join.topic, join.group), ("jobs", "workers"));
-            join.subscription
-        }
-        other => panic!("{other:?}"),
-    });
+    let mut read = || {
+        link.next(|message| match message {
+            FromClient::JoinGroup(join) => {
+                assert_eq!((join.topic, join.group), ("jobs", "workers"));
+                Some(join.subscription)
+            }
+            FromClient::Resume(_) => None,
+            other => panic!("{other:?}"),
+        })
+    };
+    let subscription = read().or_else(&mut read).expect("JOIN_GROUP follows RESUME");
     link.send(FromNode::Log(Log {
         subscription,
         channel: 4,
@@ -209,6 +214,37 @@ fn member_with_one_byte_of_credit_wakes_only_for_events() {
         });
     let mut member = join(&client);
     assert!(!member.wait(Some(Duration::from_millis(20))).unwrap(), "woken without an event");
+    drop((member, client));
+    node.join().unwrap();
+}
+
+#[test]
+fn member_that_joins_again_learns_how_its_epoch_ended() {
+    let (client, node) = ScriptedNode::serve(|node, mut link| {
+        accept_member(&mut link);
+        drop(link);
+        let mut link = node.accept();
+        link.next(|message| match message {
+            FromClient::Resume(resume) => {
+                let positions: Vec<_> = resume.logs.iter().map(|log| (log.partition, log.position)).collect();
+                assert_eq!(positions, [(0, at(1, 0))]);
+            }
+            other => panic!("{other:?}"),
+        });
+        accept_member(&mut link);
+        link.send(FromNode::EpochChanged(EpochChanged {
+            channel: 4,
+            old: 1,
+            last_seen: 0,
+            known_through: Some(0),
+            new_first: at(2, 1),
+        }));
+        link.wait_until_closed();
+    });
+    let mut member = join(&client);
+    let event = member.next_timeout(PATIENCE).unwrap().expect("the notice arrives");
+    let GroupEvent::Notice(Notice::EpochChanged(changed)) = event else { panic!("another event") };
+    assert_eq!((changed.old, changed.known_through), (1, Some(0)));
     drop((member, client));
     node.join().unwrap();
 }

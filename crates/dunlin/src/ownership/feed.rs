@@ -16,12 +16,13 @@ use crate::clock::steady_ns;
 /// The protocol name of subscribers that are mirrors at other nodes.
 pub const NODE_PROTOCOL: &str = "node";
 
-/// The name of a subscription that feeds a mirror for a single subscriber.
+/// The name of a subscription that feeds a mirror for a single subscriber, for which the owner keeps no history.
 const PRIVATE_MIRROR: &str = "mirror of one subscriber";
 
 /// Whether the subscriber is a mirror at another node. The other node lists the subscribers that read this mirror.
 pub fn is_mirror(subscriber: &SubscriberInfo) -> bool {
-    is_shared_mirror(subscriber) || subscriber.protocol == NODE_PROTOCOL && subscriber.name == PRIVATE_MIRROR
+    let names = [SubscribeOptions::MIRROR, PRIVATE_MIRROR, SubscribeOptions::MIRROR_WITH_HISTORY];
+    subscriber.protocol == NODE_PROTOCOL && names.contains(&subscriber.name.as_str())
 }
 
 /// Whether the subscriber is a mirror at another node that several subscribers there share.
@@ -44,6 +45,8 @@ pub struct MirrorFeed {
     pub(super) after: Option<Position>,
     pub(super) is_stateful: bool,
     pub(super) registered: bool,
+    /// Whether the owner keeps history for the mirror's single subscriber, which cannot receive gaps.
+    pub(super) keeps_history: bool,
     /// The owner that sends the records.
     pub(super) from: u64,
     /// An epoch of the topic's placement. It identifies the topic: a later topic with the same name has later epochs.
@@ -115,6 +118,7 @@ impl MirrorFeed {
             start,
             is_stateful: route.config.reducer.is_some(),
             registered: false,
+            keeps_history: false,
             from,
             epoch,
             is_of_deleted: route.is_deleted(),
@@ -128,7 +132,11 @@ impl MirrorFeed {
 
     /// The options with which the mirror subscribes to the topic at the owner.
     pub fn options(&self) -> SubscribeOptions {
-        let name = if self.permit.is_some() { PRIVATE_MIRROR } else { SubscribeOptions::MIRROR };
+        let name = match (&self.permit, self.keeps_history) {
+            (None, _) => SubscribeOptions::MIRROR,
+            (Some(_), false) => PRIVATE_MIRROR,
+            (Some(_), true) => SubscribeOptions::MIRROR_WITH_HISTORY,
+        };
         let follows_state = self.is_stateful && self.permit.is_none();
         SubscribeOptions {
             name: name.to_owned(),
@@ -163,25 +171,41 @@ impl MirrorFeed {
 
     /// Whether the owner should still send records to the mirrors.
     pub fn is_needed(&self) -> bool {
-        let Some(route) = self.route.upgrade().filter(|_| !self.stopped.load(Ordering::Acquire)) else {
-            return false;
-        };
+        self.unneeded_reason().is_none()
+    }
+
+    /// Why the owner should send no more records to the mirrors; `None` if it should send them.
+    pub fn unneeded_reason(&self) -> Option<&'static str> {
+        let Some(route) = self.route.upgrade() else { return Some("this node has no such topic any more") };
         // For a mirror that serves a single subscriber, a feed from a former owner is useless: the former owner has no
         // new records, or receives them from the present owner.
-        if self.permit.is_some() && route.owner().0 != self.from {
-            return false;
+        let has_moved = self.permit.is_some() && route.owner().0 != self.from;
+        if has_moved || self.stopped.load(Ordering::Acquire) {
+            return Some("the topic has another owner now");
         }
         let logs: Vec<Arc<Log>> = self.logs.iter().filter_map(Weak::upgrade).collect();
         if !logs.iter().any(|log| log.is_mirror() && !log.is_closed()) {
-            return false;
+            return Some(match logs.first() {
+                None => "the mirror has no subscribers",
+                Some(_) if route.is_deleted() => "the topic was deleted",
+                Some(_) => "this node owns the topic now",
+            });
         }
         let now_ns = steady_ns();
         if logs.iter().any(|log| log.has_subscribers()) {
             self.read_ns.store(now_ns, Ordering::Relaxed);
-            return true;
+            return None;
         }
         let unread_ns = now_ns.saturating_sub(self.read_ns.load(Ordering::Relaxed));
-        unread_ns < self.unread_max.as_nanos() as u64
+        (unread_ns >= self.unread_max.as_nanos() as u64).then_some("the mirror has no subscribers")
+    }
+
+    /// Why the feed ends instead of being requested from the owner; `None` if it should be requested. `is_owner_alive`
+    /// states whether the owner takes part in the cluster.
+    pub(super) fn end_reason(&self, is_owner_alive: bool) -> Option<&'static str> {
+        let is_deleted = || self.route.upgrade().is_some_and(|route| route.is_deleted());
+        let lost_with_owner = "the topic was deleted, and its owner has left the cluster or is down";
+        self.unneeded_reason().or_else(|| (!is_owner_alive && is_deleted()).then_some(lost_with_owner))
     }
 
     /// Makes a new feed for the same mirrors. `from` is the owner that will send the records; `epoch` is the epoch that
@@ -196,6 +220,7 @@ impl MirrorFeed {
             start: self.start,
             is_stateful: self.is_stateful,
             registered: self.registered,
+            keeps_history: self.keeps_history,
             from,
             epoch,
             is_of_deleted: self.route.upgrade().is_none_or(|route| route.is_deleted()),

@@ -111,20 +111,24 @@ pub(super) struct DurablePlacement {
 }
 
 impl Ownership {
-    /// Keeps a topic of this node that is about to be deleted. Call this before the topic becomes unknown.
+    /// Keeps a topic of this node that is about to be deleted, unless the topic alone exceeds the limit. Call this
+    /// before the topic becomes unknown.
     pub(super) fn keep_for_feeds(&self, name: &str) {
+        let bytes_max = self.limits.deleted_topics_bytes_max;
         if self.nodes().iter().any(|&node| node != self.id)
             && let Some((topic, epochs)) = self.own_topic(name)
         {
             let of_logs: u64 = topic.logs().iter().map(|log| log.info().bytes).sum();
             let bytes = of_logs + cost_of(name, topic.config().partitions) as u64;
             let until_ns = steady_ns().saturating_add(self.limits.deleted_topic_age_max.as_nanos() as u64);
-            let dropped = {
-                let mut kept = lock(&self.deleted_topics.0);
-                kept.add(name, DeletedTopic { topic, epochs, bytes, until_ns });
-                kept.take_oldest_while(|kept, _| kept.bytes > self.limits.deleted_topics_bytes_max)
-            };
-            drop(dropped);
+            if bytes <= bytes_max {
+                let dropped = {
+                    let mut kept = lock(&self.deleted_topics.0);
+                    kept.add(name, DeletedTopic { topic, epochs, bytes, until_ns });
+                    kept.take_oldest_while(|kept, _| kept.bytes > bytes_max)
+                };
+                drop(dropped);
+            }
         }
         // Only now, so that a feed finds the topic at any moment.
         lock(&self.own_durable_topics).remove(name);

@@ -150,8 +150,8 @@ impl Work {
                 let Some(route) = feed.route.upgrade() else { return };
                 let from = route.owner();
                 let is_alive = ownership.is_alive(from.0);
-                if !feed.is_needed() || route.is_deleted() && !is_alive {
-                    feed.ended("nobody reads it");
+                if let Some(why) = feed.end_reason(is_alive) {
+                    feed.ended(why);
                 } else if is_alive {
                     ownership.peers.feed_mirrors(from.0, feed.restart_from(from));
                 } else {

@@ -469,7 +469,7 @@ impl Upstream for InboxRoute {
     /// Does nothing: the topic is in no registry, so that no subscriber reads it.
     fn start_feed(&self, _log: &Arc<Log>, _start: Start) {}
 
-    fn private_mirror(&self, _log: &Arc<Log>, _start: Start, _registered: bool) -> Option<Arc<Log>> {
+    fn private_mirror(&self, _log: &Arc<Log>, _: Start, _: bool, _: bool) -> Option<Arc<Log>> {
         None
     }
 }

@@ -74,7 +74,7 @@ struct State {
     unread: VecDeque<RemoteEvent>,
     unread_bytes: usize,
     outcome: Option<RemoteEnd>,
-    /// The number of the topic's logs of which no owner has reported that they were deleted.
+    /// The number of the topic's logs whose deletion the owner of the present membership has not reported.
     open_logs: usize,
     /// Whether the member has asked the owner to send no more records. The membership then ends after the records that
     /// were already sent.
@@ -208,6 +208,8 @@ impl RemoteMembership {
             state.is_requested = false;
             state.term += 1;
             state.consumed.clear();
+            // The next membership reports the deletion of each log again.
+            state.open_logs = self.partitions;
             std::mem::take(&mut state.awaits_first_response)
         };
         if is_first_response {
@@ -412,6 +414,8 @@ fn is_temporary(why: &SubscribeError) -> bool {
 mod tests {
     use std::sync::Barrier;
 
+    use dunlin_topic::LogName;
+
     use super::*;
 
     fn membership() -> RemoteMembership {
@@ -463,6 +467,25 @@ mod tests {
         member.ended(&SubscribeError::Closed);
         member.move_here(20);
         assert_eq!(member.start(), after(9));
+    }
+
+    #[test]
+    fn repeated_deletion_notice_of_a_log_does_not_end_the_others() {
+        let member = RemoteMembership { partitions: 2, ..membership() };
+        lock(&member.state).open_logs = 2;
+        let deleted = |partition: u16| {
+            let (topic, subject_prefix) = ("t".to_owned(), "t".to_owned());
+            let log = Arc::new(LogName { topic, subject_prefix, partition });
+            Notice::Deleted { log, last: Position::default() }
+        };
+        assert!(member.begin_request(3));
+        member.receive_notice(deleted(0));
+        member.ended(&SubscribeError::Connection("lost".to_owned()));
+        assert!(member.begin_request(3));
+        member.receive_notice(deleted(0));
+        assert!(lock(&member.state).outcome.is_none(), "log 1 may have more records");
+        member.receive_notice(deleted(1));
+        assert!(lock(&member.state).outcome.is_some());
     }
 
     #[test]

@@ -516,7 +516,13 @@ impl Upstream for Route {
         }
     }
 
-    fn private_mirror(&self, log: &Arc<Log>, start: Start, registered: bool) -> Option<Arc<Log>> {
+    fn private_mirror(
+        &self,
+        log: &Arc<Log>,
+        start: Start,
+        registered: bool,
+        keeps_history: bool,
+    ) -> Option<Arc<Log>> {
         let (ownership, this) = (self.ownership.upgrade()?, self.this.upgrade()?);
         let (owner, epoch, is_draining) = {
             let state = lock(&self.state);
@@ -535,7 +541,7 @@ impl Upstream for Route {
         }
         let (logs, unread_max) = (vec![Arc::downgrade(&private)], ownership.limits.unread_max);
         let mut feed = MirrorFeed::new(&this, logs, start, (owner, epoch), unread_max);
-        (feed.permit, feed.registered) = (Some(permit), registered);
+        (feed.permit, feed.registered, feed.keeps_history) = (Some(permit), registered, keeps_history);
         if let Start::After(at) = start {
             // The position is one in this log, and this feed serves only this log.
             feed.after = Some(at);

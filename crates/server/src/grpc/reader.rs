@@ -72,7 +72,9 @@ pub(super) struct SubscriptionReader {
     /// The subscription's logs. A log notifies the waiter with its index in this list as the token.
     channels: Vec<Option<Box<Channel>>>,
     /// Logs whose start positions are not known yet, perhaps because another node must find them.
-    opening: Vec<CursorFuture>,
+    opening: Vec<(Arc<Log>, CursorFuture)>,
+    /// The cursors of logs that are read only after the end of a deleted topic with the same name.
+    held: Vec<(Cursor, MemoryCharge)>,
     open_channels: usize,
     queue: VecDeque<u32>,
     newcomers: Option<Arc<NewLogs>>,
@@ -128,6 +130,7 @@ impl SubscriptionReader {
             options,
             channels: Vec::with_capacity(logs.len()),
             opening: Vec::new(),
+            held: Vec::new(),
             open_channels: 0,
             queue: VecDeque::new(),
             newcomers,
@@ -145,7 +148,7 @@ impl SubscriptionReader {
             let start = reader.start_of(&log);
             reader.open(log, filter, start)?;
         }
-        for opening in std::mem::take(&mut reader.opening) {
+        for (_, opening) in std::mem::take(&mut reader.opening) {
             reader.add(opening.await)?;
         }
         Ok(reader)
@@ -171,7 +174,7 @@ impl SubscriptionReader {
     }
 
     fn open(&mut self, log: Arc<Log>, filter: Option<Filter>, start: Start) -> Result<(), Refused> {
-        if self.open_channels + self.opening.len() >= self.channels_max {
+        if self.open_channels + self.opening.len() + self.held.len() >= self.channels_max {
             return Err(Refused::limit("channels_max", self.channels_max as u64));
         }
         // The options for new logs apply to logs that are added later, and to all logs of a resumed subscription.
@@ -179,14 +182,15 @@ impl SubscriptionReader {
             (self.announced.is_none() || self.resumed.is_some()).then(|| self.options.for_new_log(&log).0);
         let options = late.as_ref().unwrap_or(&self.options);
         let node = &self.registration.shared().node;
-        self.opening.push(node.open_cursor(log, options, start, filter, ConsumeMode::Reads));
+        let cursor = node.open_cursor(Arc::clone(&log), options, start, filter, ConsumeMode::Reads);
+        self.opening.push((log, cursor));
         Ok(())
     }
 
     /// Adds the logs whose start positions have been found.
     fn poll_opening(&mut self, cx: &mut Context<'_>) -> Result<(), Refused> {
         let mut at = 0;
-        while let Some(opening) = self.opening.get_mut(at) {
+        while let Some((_, opening)) = self.opening.get_mut(at) {
             match Pin::new(opening).poll(cx) {
                 Poll::Pending => at += 1,
                 Poll::Ready(cursor) => {
@@ -201,13 +205,29 @@ impl SubscriptionReader {
     fn add(&mut self, cursor: Result<Cursor, SubscribeError>) -> Result<(), Refused> {
         let cursor = cursor.map_err(|error| Refused::from(&error))?;
         let charge = charge_subscriptions(self.registration.node(), 1, self.options.name.len());
-        let charge = charge.map_err(|error| Refused::from(&error))?;
+        self.open_channel(cursor, charge.map_err(|error| Refused::from(&error))?);
+        Ok(())
+    }
+
+    /// Starts to read a log, unless the subscription has to deliver another log to its end before.
+    fn open_channel(&mut self, cursor: Cursor, charge: MemoryCharge) {
+        let channels = self.channels.iter().flatten().map(|channel| &**channel.cursor.log());
+        let others = channels.chain(self.opening.iter().map(|(log, _)| &**log));
+        if cursor.log().follows_any(others.chain(self.held.iter().map(|(cursor, _)| &**cursor.log()))) {
+            return self.held.push((cursor, charge));
+        }
         let reported = cursor.read_through();
         let channel = Box::new(Channel { cursor, reported, sending: None, skipped: false, _charge: charge });
         self.queue.push_back(self.channels.len() as u32);
         self.channels.push(Some(channel));
         self.open_channels += 1;
-        Ok(())
+    }
+
+    /// Opens the held channels, except for those that must wait longer.
+    fn open_held_channels(&mut self) {
+        let mut held = std::mem::take(&mut self.held);
+        held.sort_by_key(|(cursor, _)| cursor.log().number());
+        held.into_iter().for_each(|(cursor, charge)| self.open_channel(cursor, charge));
     }
 
     /// The waiter that new records notify.
@@ -344,6 +364,7 @@ impl SubscriptionReader {
                 if lost {
                     return Err(status(&Refused::from(&SubscribeError::Lost)));
                 }
+                self.open_held_channels();
             }
         }
         Ok(())

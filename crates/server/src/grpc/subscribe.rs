@@ -36,6 +36,7 @@ pub(super) async fn reader(
         test_loss_every: None,
         local_only: false,
         is_literal: false,
+        keeps_history: false,
     };
     let batch_bytes = match request.batch_bytes_max as usize {
         0 => BATCH_BYTES_DEFAULT,

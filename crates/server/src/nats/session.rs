@@ -38,7 +38,7 @@ mod subscription;
 mod targets;
 mod timeouts;
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -147,6 +147,8 @@ pub(crate) struct Session {
     channels: HashMap<u32, Box<Channel>>,
     /// Channels, by number, whose start position another node must still send.
     opening: BTreeMap<u32, PendingChannel>,
+    /// Channels that are read only after the end of a deleted topic with the same name.
+    held: BTreeSet<u32>,
     /// Whether the client's permissions have changed since the channels in `opening` were requested.
     opening_is_stale: bool,
     /// Number of channels that have been opened or refused since the session began.
@@ -246,6 +248,7 @@ impl Session {
             by_sid: HashMap::new(),
             channels: HashMap::new(),
             opening: BTreeMap::new(),
+            held: BTreeSet::new(),
             opening_is_stale: false,
             opened: 0,
             waits_for_opening: None,

@@ -45,8 +45,8 @@ impl MirrorFeedLink {
 
     /// Handles the events that have arrived. Returns whether the feed continues.
     pub(super) fn advance(&mut self) -> bool {
-        if !self.feed.is_needed() {
-            self.feed.ended("the mirror has no subscribers");
+        if let Some(why) = self.feed.unneeded_reason() {
+            self.feed.ended(why);
             return false;
         }
         match self.receive_events() {

@@ -66,7 +66,7 @@ use publish::SessionPublishers;
 use scratch::Scratch;
 use spin::Spin;
 use stored::{PendingAcks, STORED};
-use subscription::{Channel, PendingChannel, ResumePositions, Subscription};
+use subscription::{Channel, HeldChannel, PendingChannel, ResumePositions, Subscription};
 use tasks::{TASK_RESULT, TaskRequests};
 
 /// When a session is woken by new records, it notifies at most this many other sessions. With 16, three steps suffice
@@ -122,6 +122,8 @@ pub(crate) struct Session {
     announcing: VecDeque<u32>,
     /// Channels that wait for another node to return their start position.
     opening: Vec<PendingChannel>,
+    /// Channels that wait until the subscription has delivered an earlier topic to its end.
+    held: Vec<HeldChannel>,
     /// Whether the permissions of the client have changed since the channels in `opening` were requested.
     opening_is_stale: bool,
     channels: HashMap<u32, Box<Channel>>,
@@ -229,6 +231,7 @@ impl Session {
             following: HashMap::new(),
             announcing: VecDeque::new(),
             opening: Vec::new(),
+            held: Vec::new(),
             opening_is_stale: false,
             channels: HashMap::new(),
             channel_last: 0,

@@ -1,13 +1,17 @@
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin::Node;
-use dunlin::topic::Publish;
+use dunlin::journal::FakeDisk;
+use dunlin::topic::{DurableOptions, Publish, TopicConfig};
 use dunlin::wire::{
-    Claim, Credit, ErrorCode, FromClient, FromNode, GroupKind, JoinGroup, MessageList, Nack, Settle, StartAt,
+    Claim, Credit, ErrorCode, FromClient, FromNode, GroupKind, JoinGroup, LogPosition, MessageList, Nack,
+    Position, Resume, Settle, StartAt,
 };
+use dunlin::{Config, Node};
 
 use crate::peer::Peer;
-use crate::serve;
+use crate::{serve, serve_node};
 
 const CREDIT: u64 = 1 << 20;
 
@@ -285,4 +289,34 @@ fn acks_with_unknown_tokens_are_reported_as_stale() {
     node.delete_topic("jobs").unwrap();
     assert!(peer.next_text().unwrap().starts_with("Deleted"));
     assert_eq!(read_end(&mut peer), ErrorCode::Closed);
+}
+
+#[test]
+fn member_that_joins_again_learns_the_end_of_its_epoch() {
+    let disk = FakeDisk::new(1);
+    let open = || Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data")).unwrap().0;
+    let node = open();
+    let durable = TopicConfig { durable: Some(DurableOptions::default()), ..TopicConfig::default() };
+    node.create_topic("jobs", durable, false).unwrap();
+    let mut publisher = node.publisher("jobs").unwrap();
+    let epoch = ["1", "2", "3"].map(|payload| publisher.publish(payload).unwrap().position.epoch)[2];
+    drop(publisher);
+    node.stop();
+    drop(node);
+    let node = open();
+    let server = serve_node(&node, |_| ());
+    let mut peer = Peer::connect(&server);
+    let logs = [LogPosition { topic: "jobs", partition: 0, position: Position { epoch, seq: 2 } }];
+    peer.send(FromClient::Resume(Resume { subscription: 1, logs: MessageList::new(&logs) }));
+    join(&mut peer, GroupKind::Work, CREDIT);
+    let after = peer.next(|message| match message {
+        FromNode::Log(log) => Some(log.after),
+        _ => None,
+    });
+    assert_eq!(after, Some(Position { epoch, seq: 0 }));
+    let changed = peer.next(|message| match message {
+        FromNode::EpochChanged(changed) => Some((changed.old, changed.last_seen, changed.known_through)),
+        _ => None,
+    });
+    assert_eq!(changed, Some((epoch, 2, Some(3))));
 }

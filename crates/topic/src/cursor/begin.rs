@@ -55,6 +55,7 @@ impl Cursor {
             armed: None,
             ended: false,
             local_only: options.local_only,
+            keeps_history: options.keeps_history,
             is_subscribed: true,
             subscriber: None,
             select: (!select.is_empty()).then(|| Box::new(select)),
@@ -137,8 +138,8 @@ impl Cursor {
             return false;
         }
         let start = Start::After(Position { seq: self.next.seq - 1, ..self.next });
-        let private =
-            self.log.upstream.get().and_then(|upstream| upstream.private_mirror(&self.log, start, false));
+        let Some(upstream) = self.log.upstream.get() else { return false };
+        let private = upstream.private_mirror(&self.log, start, false, self.keeps_history);
         let Some(log) = private else { return false };
         let Ok(subscriber) = log.register("", self.next) else { return false };
         self.switch_log(log);

@@ -37,7 +37,29 @@ impl LogContents {
     }
 }
 
+impl LogContents {
+    /// Sequence number of the last record in the earlier epoch to which `next` belongs. `None` if the epoch may have
+    /// had later records.
+    fn known_end_of(&self, next: Position) -> Option<u64> {
+        match self.stored() {
+            Some(stored) => {
+                stored.end_of(next).and_then(|(last, begin)| DiskProgress::known_through(next, last, &begin))
+            }
+            None => self.mirror().and_then(|mirror| mirror.end_of(next)),
+        }
+    }
+}
+
 impl Log {
+    /// Sequence number of the last record in the epoch of `at`, the last record that a subscriber has received. `None`
+    /// if the epoch may have had later records, or if `epoch` is not the next known epoch. Members of groups receive
+    /// this number, as other subscribers do, although a group has no position for each member.
+    #[cold]
+    pub fn end_of_epoch(&self, at: Position, epoch: u32) -> Option<u64> {
+        self.first_after_epoch(at.epoch).filter(|first| first.epoch == epoch)?;
+        self.lock().known_end_of(Position { seq: at.seq.saturating_add(1), ..at })
+    }
+
     /// Like [`Log::find`], but for a durable log.
     #[cold]
     pub(super) fn find_stored(
@@ -107,12 +129,7 @@ impl Log {
         if next.epoch >= end.epoch {
             return None;
         }
-        let known_through = match state.stored() {
-            Some(stored) => {
-                stored.end_of(next).and_then(|(last, begin)| DiskProgress::known_through(next, last, &begin))
-            }
-            None => state.mirror().and_then(|mirror| mirror.end_of(next)),
-        };
+        let known_through = state.known_end_of(next);
         let last_seen = next.seq.saturating_sub(1);
         let log = Arc::clone(&self.name);
         let new_first = state.end_after_loss().unwrap_or(end);

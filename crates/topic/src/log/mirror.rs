@@ -24,6 +24,7 @@ mod lookup;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::config::{ReliableOptions, Retention, TopicConfig};
 use crate::event::{LogName, Position};
@@ -218,6 +219,7 @@ impl Log {
         let name = LogName { topic, subject_prefix, partition: *partition };
         let mut log = Log::new(name, Arc::new(config), Arc::clone(&of.budget), of.clock, 0, &of.publishers);
         log.number = of.number;
+        log.follows_deleted = of.follows_deleted.load(Relaxed).into();
         log.subscribers = LogSubscribers::for_private_mirror(&of.subscribers);
         log.listed_subscribers = of.listed_subscribers.share();
         log.share_losses_of(of);

@@ -123,6 +123,8 @@ pub(super) struct ManyCursors {
     free: Vec<u32>,
     /// The indexes of the cursors that have something to read, in the order in which they are read.
     ready: VecDeque<u32>,
+    /// The indexes of the cursors that are read only after the end of a deleted topic with the same name.
+    held: VecDeque<u32>,
     current: Option<u32>,
     reads: u32,
     new_logs: Option<Arc<NewLogs>>,
@@ -137,15 +139,46 @@ impl ManyCursors {
     ) -> ManyCursors {
         let ready = (0..cursors.len() as u32).collect();
         let cursors = cursors.into_iter().map(Some).collect();
-        ManyCursors { cursors, free: Vec::new(), ready, current: None, reads: 0, new_logs, options }
+        ManyCursors {
+            cursors,
+            free: Vec::new(),
+            ready,
+            held: VecDeque::new(),
+            current: None,
+            reads: 0,
+            new_logs,
+            options,
+        }
     }
 
     pub(super) fn cursors(&self) -> impl Iterator<Item = &Cursor> {
         self.cursors.iter().flatten()
     }
 
-    pub(super) fn cursors_mut(&mut self) -> impl Iterator<Item = &mut Cursor> {
-        self.cursors.iter_mut().flatten()
+    /// The cursors, without those that wait for the end of another log.
+    pub(super) fn started_cursors_mut(&mut self) -> impl Iterator<Item = &mut Cursor> {
+        let held = &self.held;
+        let cursors = self.cursors.iter_mut().enumerate();
+        cursors
+            .filter(move |(token, _)| !held.contains(&(*token as u32)))
+            .filter_map(|(_, cursor)| cursor.as_mut())
+    }
+
+    /// Whether the subscriber has to deliver another log to its end before it reads the log of `cursor`.
+    fn is_held(&self, cursor: &Cursor) -> bool {
+        cursor.log().follows_any(self.cursors().map(|other| &**other.log()))
+    }
+
+    /// Queues the cursors that need not wait for the end of another log any longer.
+    fn queue_released(&mut self) {
+        for token in std::mem::take(&mut self.held) {
+            let Some(Some(cursor)) = self.cursors.get(token as usize) else { continue };
+            if self.is_held(cursor) {
+                self.held.push_back(token);
+            } else {
+                self.ready.push_back(token);
+            }
+        }
     }
 
     #[inline(always)]
@@ -240,12 +273,14 @@ impl ManyCursors {
                     return Err(refused);
                 }
             };
+            let is_held = self.is_held(&cursor);
             let token = self.free.pop().unwrap_or(self.cursors.len() as u32);
             match self.cursors.get_mut(token as usize) {
                 Some(slot) => *slot = Some(cursor),
                 None => self.cursors.push(Some(cursor)),
             }
-            self.ready.push_back(token);
+            let waiting = if is_held { &mut self.held } else { &mut self.ready };
+            waiting.push_back(token);
         }
         Ok(())
     }
@@ -261,6 +296,7 @@ impl ManyCursors {
         if let Some(mut cursor) = self.cursors.get_mut(token as usize).and_then(Option::take) {
             cursor.leave(waiter, token);
             self.free.push(token);
+            self.queue_released();
         }
     }
 
@@ -268,6 +304,7 @@ impl ManyCursors {
         for (token, cursor) in self.cursors.iter_mut().enumerate() {
             if let Some(cursor) = cursor
                 && **cursor.name() == *log
+                && !self.held.contains(&(token as u32))
             {
                 cursor.resync(resync);
                 self.ready.push_back(token as u32);

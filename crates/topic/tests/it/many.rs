@@ -108,6 +108,29 @@ fn new_topic_is_read_from_its_first_record() {
 }
 
 #[test]
+fn deleted_topic_is_read_to_its_end_before_a_later_one() {
+    let new_logs = NewLogs::new();
+    let topics = ["t", "t"].map(|name| named(name, 1 << 20, MANUAL));
+    let mut reader = subscriber_of(&topics[..1], Some(Arc::clone(&new_logs)), MANUAL);
+    topics[1].logs()[0].set_follows_deleted();
+    new_logs.add(topics[1].logs()[0].clone(), None);
+    publish(&topics[0], 200);
+    publish(&topics[1], 300);
+    let (mut records, mut of_deleted) = (0, None);
+    let mut count = |event: Event<'_>| match event {
+        Event::Record(_) => records += 1,
+        _ => of_deleted = Some(records),
+    };
+    reader.drain(usize::MAX, &mut count).unwrap();
+    topics[0].close();
+    reader.drain(usize::MAX, &mut count).unwrap();
+    assert_eq!((records, of_deleted), (500, Some(200)));
+    let mut positions = Vec::new();
+    reader.for_each_position(|_, at| positions.push(at.seq));
+    assert_eq!(positions, [300]);
+}
+
+#[test]
 fn deletion_is_delivered_after_the_last_record_of_the_topic() {
     let topics = [named("staying", 1 << 20, MANUAL), named("going", 1 << 20, MANUAL)];
     let new_logs = NewLogs::new();

@@ -72,7 +72,7 @@ impl Upstream for Owner {
         log.feed_from(self.topic.logs()[0].last());
     }
 
-    fn private_mirror(&self, log: &Arc<Log>, start: Start, _registered: bool) -> Option<Arc<Log>> {
+    fn private_mirror(&self, log: &Arc<Log>, start: Start, _: bool, _: bool) -> Option<Arc<Log>> {
         if self.is_full.load(Ordering::Relaxed) {
             return None;
         }
@@ -536,8 +536,8 @@ fn shared_mirror_keeps_no_history_for_a_private_mirror() {
     let log = &mirror.logs()[0];
     let _shares = subscriber(&mirror, &from(Start::Latest));
     let private = Log::private_mirror(log, 1 << 20);
-    let progress = private.list_subscriber(&earliest(), false, Position { epoch: 1, seq: 0 });
-    progress.keep_history();
+    let options = SubscribeOptions { keeps_history: true, ..earliest() };
+    let _progress = private.list_subscriber(&options, false, Position { epoch: 1, seq: 0 });
     let payload = "x".repeat(100);
     publish(&owned, &[payload.as_str(); 2_000]);
     feed(&mut subscriber(&owned, &earliest()), log);

@@ -181,8 +181,8 @@ fn history_is_kept_for_slow_subscribers_up_to_a_limit() {
     let topic = topic_of(TopicConfig { limits, ..config(64 << 10) }, &budget(), MANUAL);
     let log = &topic.logs()[0];
     let mut numbered = NumberedPublisher::of(&topic);
-    let progress = log.list_subscriber(&earliest(), false, Position { epoch: 1, seq: 0 });
-    progress.keep_history();
+    let options = SubscribeOptions { keeps_history: true, ..earliest() };
+    let progress = log.list_subscriber(&options, false, Position { epoch: 1, seq: 0 });
     numbered.publish(4_000, 100);
     assert_eq!((log.info().oldest_seq, log.pressure()), (1, 0), "all is kept for it, and it reads nothing");
     progress.set_position(Position { epoch: 1, seq: 10 });
@@ -204,8 +204,8 @@ fn slow_reader_gets_no_extra_history_when_memory_is_half_used() {
     budget.charge(600 << 10).unwrap();
     let topic = topic_of(TopicConfig { limits, ..config(64 << 10) }, &budget, MANUAL);
     let log = &topic.logs()[0];
-    let progress = log.list_subscriber(&earliest(), false, Position { epoch: 1, seq: 0 });
-    progress.keep_history();
+    let options = SubscribeOptions { keeps_history: true, ..earliest() };
+    let _progress = log.list_subscriber(&options, false, Position { epoch: 1, seq: 0 });
     NumberedPublisher::of(&topic).publish(4_000, 100);
     assert!(log.info().bytes <= 64 << 10, "{} bytes", log.info().bytes);
 }

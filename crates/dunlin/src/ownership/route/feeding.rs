@@ -267,6 +267,30 @@ mod tests {
     }
 
     #[test]
+    fn feed_of_a_deleted_topic_names_the_lost_owner() {
+        let (send, feeds) = mpsc::channel();
+        let node = Node::start(Config::default()).unwrap();
+        let limits = OwnershipLimits { mirror_wait_max: Duration::ZERO, ..OwnershipLimits::default() };
+        let ownership = node.join_cluster(1, Arc::new(CapturedFeeds(Mutex::new(send))), limits);
+        [1, 2].into_iter().for_each(|member| ownership.add_node(member, b""));
+        let config_text = encode_config("t", &TopicConfig::default());
+        let (kind, pattern, config) = (TopicKind::Volatile, &b"t"[..], config_text.as_bytes());
+        let placement = Placement { owner: 2, epoch: 7, kind, pattern, config, from: 0 };
+        ownership.apply_placement("t", &placement).unwrap();
+        let (route, topic) = (ownership.route("t").unwrap(), node.topic("t").unwrap());
+        let log = Arc::clone(&topic.logs()[0]);
+        let cursor = Cursor::new(log, &SubscribeOptions::default(), None, ConsumeMode::Reads).unwrap();
+        let feed = feeds.recv_timeout(PATIENCE).expect("the node requests the records");
+        assert_eq!((feed.end_reason(true), feed.end_reason(false)), (None, None));
+        route.mark_deleted();
+        assert_eq!(feed.end_reason(true), None);
+        let why = feed.end_reason(false).expect("the feed ends");
+        assert!(why.contains("owner"), "{why}");
+        cursor.log().close();
+        assert_eq!(feed.end_reason(true), Some("the topic was deleted"));
+    }
+
+    #[test]
     fn publisher_waiting_for_room_is_woken_when_the_owner_changes() {
         let node = Node::start(Config::default()).unwrap();
         let limits = OwnershipLimits { forwarded_bytes_max: 100, ..OwnershipLimits::default() };

@@ -103,9 +103,13 @@ impl Session {
     }
 
     /// Whether the channel has records to send. If it has none, the channel waits for records, pauses, or has ended. A
-    /// channel that has skipped many records is queued again. If a channel's next record may be one that the connection
-    /// itself published, the channel waits for the response of the topic's owner.
+    /// channel that has skipped many records is queued again. A held channel is queued again when it may be read. If a
+    /// channel's next record may be one that the connection itself published, the channel waits for the response of the
+    /// topic's owner.
     fn prepare_channel(&mut self, number: u32, pace: &WritePacer, skips: &mut SkipBudget) -> bool {
+        if self.held.contains(&number) {
+            return false;
+        }
         loop {
             let Some(channel) = self.channels.get_mut(&number) else { return false };
             match channel.cursor.fill_within(skips) {

@@ -60,6 +60,7 @@ impl Session {
             .chain(paused)
             .chain(ending)
             .chain(self.own.held_channels())
+            .chain(&self.held)
             .filter_map(|number| Some((*number, self.channels.get(number)?.cursor.log().last())));
         // The `PONG` also waits for channels whose start position is still to be found.
         let opening = self.opening.iter().filter(|(_, opening)| opening.subjects.is_some());

@@ -284,7 +284,7 @@ impl Session {
                                 log: Arc::clone(record.log),
                                 old: delivered.epoch,
                                 last_seen: delivered.seq,
-                                known_through: None,
+                                known_through: log.end_of_epoch(*delivered, record.position.epoch),
                                 new_first: record.position,
                             });
                             put_notice(out, &subscription.sid, topic.name(), &changed);
@@ -314,8 +314,13 @@ impl Session {
                             let before = Position { seq: new_first.seq.saturating_sub(1), ..*new_first };
                             member.delivered[usize::from(log.partition)] = before;
                         }
-                        // The topic's other logs may still have records.
-                        Notice::Deleted { log, .. } => member.deleted[usize::from(log.partition)] = true,
+                        // The topic's other logs may still have records. After a lost connection, the owner may report
+                        // the end of a log again.
+                        Notice::Deleted { log, .. } => {
+                            if std::mem::replace(&mut member.deleted[usize::from(log.partition)], true) {
+                                continue;
+                            }
+                        }
                         _ => {}
                     }
                     if subscription.is_sequenced {

@@ -323,9 +323,10 @@ impl Session {
             test_loss_every: None,
             local_only: false,
             is_literal: false,
+            keeps_history: self.subscriptions.get(&number).is_some_and(|state| !state.is_sequenced),
         };
         let channel = self.next_number();
-        let topic = Arc::clone(log.name());
+        let (topic, opened_log) = (Arc::clone(log.name()), Arc::clone(&log));
         let mut cursor = self.node.open_cursor(log, &options, start, filter, ConsumeMode::Explicit);
         match cursor.try_take() {
             Some(cursor) => {
@@ -339,7 +340,8 @@ impl Session {
                     _ => None,
                 };
                 let subjects = subjects.and_then(Result::ok);
-                let opening = PendingChannel { subscription: number, options, subjects, cursor, charge };
+                let (subscription, log) = (number, opened_log);
+                let opening = PendingChannel { subscription, options, subjects, log, cursor, charge };
                 if let Some(state) = self.subscriptions.get_mut(&number) {
                     state.opening.insert(channel);
                     self.opening.insert(channel, opening);
@@ -391,6 +393,26 @@ impl Session {
         subject.is_some_and(|subject| subjects.any(|subjects| subjects.matches(subject)))
     }
 
+    /// Whether the subscription has to deliver another log to its end before it reads this log.
+    fn must_hold(&self, number: u32, log: &Log) -> bool {
+        let Some(subscription) = self.subscriptions.get(&number) else { return false };
+        let channels = subscription.channels.iter().filter_map(|channel| self.channels.get(channel));
+        let opening = subscription.opening.iter().filter_map(|channel| self.opening.get(channel));
+        let others = channels.map(|channel| &**channel.cursor.log());
+        log.follows_any(others.chain(opening.map(|opening| &*opening.log)))
+    }
+
+    /// Queues the channels that need not wait for the end of another log any longer.
+    fn queue_released_channels(&mut self) {
+        let must_wait = |channel: &Channel| self.must_hold(channel.subscription, channel.cursor.log());
+        let is_released = |number: &u32| self.channels.get(number).is_none_or(|channel| !must_wait(channel));
+        let released: Vec<u32> = self.held.iter().copied().filter(is_released).collect();
+        for number in released {
+            self.held.remove(&number);
+            self.channel_queue.push_back(number);
+        }
+    }
+
     fn open_channel(
         &mut self,
         number: u32,
@@ -399,14 +421,12 @@ impl Session {
         cursor: Cursor,
         charge: MemoryCharge,
     ) {
+        let is_held = self.must_hold(number, cursor.log());
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return };
         subscription.channels.insert(channel);
         let next = cursor.next();
         let before = Position { seq: next.seq - 1, ..next };
         let progress = cursor.log().list_subscriber(options, cursor.is_registered(), before);
-        if !subscription.is_sequenced {
-            progress.keep_history();
-        }
         let skips_own = !self.connect.echo;
         if skips_own {
             let forwarded = self.forwarded.separate(cursor.log());
@@ -424,7 +444,11 @@ impl Session {
             _charge: charge,
         };
         self.channels.insert(channel, Box::new(opened));
-        self.channel_queue.push_back(channel);
+        if is_held {
+            self.held.insert(channel);
+        } else {
+            self.channel_queue.push_back(channel);
+        }
         if skips_own {
             self.handle_owner_responses();
         }
@@ -439,6 +463,7 @@ impl Session {
         } else if max.is_none() {
             let opening = std::mem::take(&mut subscription.opening);
             opening.iter().for_each(|channel| drop(self.opening.remove(channel)));
+            self.queue_released_channels();
             self.drain_subscription(number);
         }
     }
@@ -471,11 +496,13 @@ impl Session {
             self.own.remove_channel(channel.cursor.log(), number);
         }
         channel.cursor.leave(&self.waiter, number);
+        self.held.remove(&number);
         if let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) {
             subscription.channels.remove(&number);
             if subscription.has_ended() {
                 self.end_subscription(channel.subscription);
             }
         }
+        self.queue_released_channels();
     }
 }

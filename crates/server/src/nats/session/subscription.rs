@@ -84,6 +84,7 @@ pub(super) struct PendingChannel {
     pub(super) options: SubscribeOptions,
     /// The pattern of the topic's subjects; `None` if the topic is newer than the subscription.
     pub(super) subjects: Option<Pattern>,
+    pub(super) log: Arc<Log>,
     pub(super) cursor: CursorFuture,
     pub(super) charge: MemoryCharge,
 }

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use dunlin::topic::{Filter, Log, MemoryCharge, Pattern};
+use dunlin::topic::{Cursor, Filter, Log, MemoryCharge, Pattern};
 use dunlin::wire::{ErrorCode, Hello, NO_PRODUCER};
 use dunlin::{AccessExtent, Action, Inbox, LogsToRead, Refused};
 
@@ -166,14 +166,21 @@ impl Session {
             }
             None => false,
         });
-        for number in &subscription.channels {
-            let Some(channel) = self.channels.get_mut(number) else { continue };
-            let filter = filter_of(channel.cursor.log()).unwrap_or_else(|| Some(Filter::new(|_| false)));
-            if !channel.cursor.set_filter(filter) {
-                let text =
-                    format!("no permission to follow the whole state of {:?}", channel.cursor.name().topic);
-                return Err(Refused::new(ErrorCode::Forbidden, text));
+        let restrict = |cursor: &mut Cursor| {
+            let filter = filter_of(cursor.log()).unwrap_or_else(|| Some(Filter::new(|_| false)));
+            if cursor.set_filter(filter) {
+                return Ok(());
             }
+            let text = format!("no permission to follow the whole state of {:?}", cursor.name().topic);
+            Err(Refused::new(ErrorCode::Forbidden, text))
+        };
+        for channel in &subscription.channels {
+            if let Some(channel) = self.channels.get_mut(channel) {
+                restrict(&mut channel.cursor)?;
+            }
+        }
+        for held in self.held.iter_mut().filter(|held| held.subscription == number) {
+            restrict(&mut held.cursor)?;
         }
         self.read_granted_logs(number, readable);
         Ok(())
@@ -192,6 +199,8 @@ impl Session {
         let channels = subscription.channels.iter().filter_map(|channel| self.channels.get(channel));
         let mut read: HashSet<u64> = channels.map(|channel| channel.cursor.log().number()).collect();
         read.extend(subscription.unannounced.iter().map(|(log, _)| log.number()));
+        let held = self.held.iter().filter(|held| held.subscription == number);
+        read.extend(held.map(|held| held.cursor.log().number()));
         for (log, filter) in readable {
             if !read.contains(&log.number()) {
                 subscription.newly_readable.insert(log.number());

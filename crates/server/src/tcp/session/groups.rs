@@ -7,7 +7,7 @@ mod writer;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin::topic::{Position, Start, SubscribeError, Waiter};
+use dunlin::topic::{Log, Position, Start, SubscribeError, Waiter};
 use dunlin::wire::{
     self, Claim, Credit, ErrorCode, FromNode, GroupKind, JoinGroup, MessageList, Nack, RequestRefused,
     Settle, Settled, StartAt, Subscribed,
@@ -18,6 +18,7 @@ use dunlin::{
 };
 
 use super::outbound::protocol;
+use super::subscription::ResumePositions;
 use super::translate::{position_from_wire, position_to_wire};
 use super::{CONTROL_BYTES_MAX, Session};
 use crate::charging::charge_subscriptions;
@@ -31,19 +32,25 @@ impl Session {
         if self.is_in_use(number) {
             return self.fail(&protocol(format!("subscription {number} is already in use")));
         }
-        // RESUME and FOLLOW do not apply to memberships. If the client has sent them for this number, they must not
-        // apply to a later subscription.
-        self.take_resume_and_follow(number);
+        // FOLLOW does not apply to memberships. If the client has sent it for this number, it must not apply to a later
+        // subscription.
+        let (resumed, _) = self.take_resume_and_follow(number);
         let joined = match self.prepared.take() {
             Some(Err(refused)) => Err(refused),
-            _ => self.begin_membership(join),
+            _ => self.begin_membership(join, resumed),
         };
         if let Err(refused) = joined {
             self.subscription_ended(number, &refused, 0);
         }
     }
 
-    fn begin_membership(&mut self, join: &JoinGroup<'_>) -> Result<(), Refused> {
+    /// Joins the group. `resumed` has the positions that the client reached in an earlier membership. They do not
+    /// change where the group reads: they only show in which epoch the client was.
+    fn begin_membership(
+        &mut self,
+        join: &JoinGroup<'_>,
+        mut resumed: Option<ResumePositions>,
+    ) -> Result<(), Refused> {
         self.check_subscriptions()?;
         if !self.from_node && Inbox::is_of_any(join.topic) {
             return Err(Refused::new(ErrorCode::Forbidden, "the inbox belongs to another session"));
@@ -58,12 +65,18 @@ impl Session {
             GroupMember::Share(share) if self.from_node => share.owner_epoch(),
             _ => None,
         };
-        let mut channels = Vec::new();
+        let (mut channels, mut changes) = (Vec::new(), Vec::new());
         for log in group_member.topic().logs() {
             self.channel_last += 1;
             channels.push(self.channel_last);
+            let epoch = owner_epoch.unwrap_or_else(|| log.last().epoch);
+            let resumed = resumed.as_mut().filter(|_| !self.from_node);
+            let changed = resumed.and_then(|resumed| epoch_change(self.channel_last, log, epoch, resumed));
             // A member has no position of its own in a log. The announced position therefore has the sequence number 0.
-            let after = Position { epoch: owner_epoch.unwrap_or_else(|| log.last().epoch), seq: 0 };
+            // If the position had a later epoch than the client's, the client would report an unknown loss. If the end
+            // of the client's epoch is known, EPOCH_CHANGED announces the later epoch instead.
+            let after = Position { epoch: changed.as_ref().map_or(epoch, |changed| changed.old), seq: 0 };
+            changes.extend(changed);
             self.outbound.push(FromNode::Log(wire::Log {
                 subscription: join.subscription,
                 channel: self.channel_last,
@@ -75,10 +88,15 @@ impl Session {
         }
         let logs = channels.len() as u32;
         self.outbound.push(FromNode::Subscribed(Subscribed { subscription: join.subscription, logs }));
+        let before = self.outbound.control.len();
+        changes.into_iter().for_each(|changed| self.outbound.push(FromNode::EpochChanged(changed)));
+        let changes_bytes = self.outbound.control.len() - before;
         let returns_unconsumed = self.from_node
             && join.kind == GroupKind::Share
             && join.attempts_max & JoinGroup::RETURNS_UNCONSUMED > 0;
-        let member = GroupMembership::new(group_member, channels, join.credit, returns_unconsumed, charge);
+        let mut member =
+            GroupMembership::new(group_member, channels, join.credit, returns_unconsumed, charge);
+        member.count_sent(changes_bytes);
         self.members.insert(join.subscription, member);
         self.member_tokens.insert(token, join.subscription);
         self.member_queue.push_back(join.subscription);
@@ -279,6 +297,21 @@ impl Session {
         self.member_tokens.remove(&member.channels[0]);
         self.subscription_ended(number, &Refused::from(why), 0);
     }
+}
+
+/// Returns EPOCH_CHANGED for a member that has reached an earlier epoch of the log than `epoch`, if the end of that
+/// earlier epoch is known.
+fn epoch_change(
+    channel: u32,
+    log: &Log,
+    epoch: u32,
+    resumed: &mut ResumePositions,
+) -> Option<wire::EpochChanged> {
+    let name = log.name();
+    let at = resumed.positions.remove(&(name.topic.clone(), name.partition))?;
+    let known_through = Some(log.end_of_epoch(at, epoch)?);
+    let new_first = position_to_wire(log.first_after_epoch(at.epoch)?);
+    Some(wire::EpochChanged { channel, old: at.epoch, last_seen: at.seq, known_through, new_first })
 }
 
 fn share_options(join: &JoinGroup<'_>) -> ShareOptions {

@@ -17,7 +17,7 @@ use dunlin::{Inbox, MissingTopicPolicy, Refused};
 use hashbrown::hash_map::Entry;
 
 use super::outbound::protocol;
-use super::subscription::{Channel, PendingChannel, ResumePositions, Subscription};
+use super::subscription::{Channel, HeldChannel, PendingChannel, ResumePositions, Subscription};
 use super::translate::{on_gap_from_wire, position_from_wire, position_to_wire};
 use super::{CONTROL_BYTES_MAX, Session};
 use crate::charging::charge_subscriptions;
@@ -201,17 +201,19 @@ impl Session {
         let is_late = subscription.announced_logs.is_none() || subscription.resumed.is_some();
         let late = is_late.then(|| subscription.options.for_new_log(&log).0);
         let options = late.as_ref().unwrap_or(&subscription.options);
+        let opened_log = Arc::clone(&log);
         let mut cursor = self.node.open_cursor(log, options, start, filter, ConsumeMode::Explicit);
         let channels_max = self.shared.limits.channels_max;
         let charge = charge_subscriptions(&self.node, 1, subscription.options.name.len());
         let refused = match (cursor.try_take(), charge) {
             (Some(Err(error)), _) | (_, Err(error)) => Refused::from(&error),
-            _ if self.channels.len() + self.opening.len() >= channels_max => {
+            _ if self.channels.len() + self.opening.len() + self.held.len() >= channels_max => {
                 Refused::limit("channels_max", channels_max as u64)
             }
             (Some(Ok(cursor)), Ok(charge)) => return self.open_channel(number, cursor, charge),
             (None, Ok(charge)) => {
-                return self.opening.push(PendingChannel { subscription: number, cursor, charge });
+                let (subscription, log) = (number, opened_log);
+                return self.opening.push(PendingChannel { subscription, log, cursor, charge });
             }
         };
         self.end_subscription(number, &refused);
@@ -244,7 +246,31 @@ impl Session {
         self.opening_is_stale &= !self.opening.is_empty();
     }
 
+    /// Whether the subscription has to deliver another log to its end before it reads this log.
+    fn must_hold(&self, number: u32, log: &Log) -> bool {
+        let Some(subscription) = self.subscriptions.get(&number) else { return false };
+        let channels = subscription.channels.iter().filter_map(|channel| self.channels.get(channel));
+        let opening = self.opening.iter().filter(|opening| opening.subscription == number);
+        let held = self.held.iter().filter(|held| held.subscription == number);
+        let others = channels.map(|channel| &**channel.cursor.log());
+        let others = others.chain(opening.map(|opening| &*opening.log));
+        log.follows_any(others.chain(held.map(|held| &**held.cursor.log())))
+    }
+
+    /// Opens the subscription's held channels, except for those that must wait longer.
+    fn open_held_channels(&mut self, number: u32) {
+        let mut held = Vec::new();
+        while let Some(at) = self.held.iter().position(|held| held.subscription == number) {
+            held.push(self.held.swap_remove(at));
+        }
+        held.sort_by_key(|held| held.cursor.log().number());
+        held.into_iter().for_each(|held| self.open_channel(number, held.cursor, held.charge));
+    }
+
     fn open_channel(&mut self, number: u32, cursor: Cursor, charge: MemoryCharge) {
+        if self.must_hold(number, cursor.log()) {
+            return self.held.push(HeldChannel { subscription: number, cursor, charge });
+        }
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return };
         let name = cursor.log().name().clone();
         self.channel_last += 1;
@@ -265,11 +291,6 @@ impl Session {
         subscription.channels.push(channel);
         let options = &subscription.options;
         let progress = cursor.log().list_subscriber(options, cursor.is_registered(), reported);
-        if options.feeds_mirror() {
-            // This log keeps its history for the mirror, because the mirror may have subscribers that cannot receive
-            // gaps.
-            progress.keep_history();
-        }
         let debt = Default::default();
         let opened = Channel {
             subscription: number,
@@ -366,6 +387,7 @@ impl Session {
     pub(super) fn end_subscription(&mut self, number: u32, refused: &Refused) {
         let Some(subscription) = self.subscriptions.remove(&number) else { return };
         self.opening.retain(|opening| opening.subscription != number);
+        self.held.retain(|held| held.subscription != number);
         let mut behind = 0;
         for channel in subscription.channels {
             if let Entry::Occupied(entry) = self.channels.entry(channel) {
@@ -393,11 +415,14 @@ impl Session {
         subscription.channels.retain(|&other| other != number);
         let more = subscription.newcomers.is_some()
             || !subscription.channels.is_empty()
-            || self.opening.iter().any(|opening| opening.subscription == channel.subscription);
+            || self.opening.iter().any(|opening| opening.subscription == channel.subscription)
+            || self.held.iter().any(|held| held.subscription == channel.subscription);
         if lost {
             self.end_subscription(channel.subscription, &Refused::from(&SubscribeError::Lost));
         } else if !more && subscription.unannounced.is_empty() {
             self.end_subscription(channel.subscription, &Refused::from(&SubscribeError::Closed));
+        } else {
+            self.open_held_channels(channel.subscription);
         }
     }
 }
@@ -456,5 +481,6 @@ fn plain_options(subscribe: &wire::Subscribe<'_>, protocol: Protocol) -> Subscri
         test_loss_every: None,
         local_only: false,
         is_literal: false,
+        keeps_history: false,
     }
 }

@@ -42,7 +42,16 @@ pub(super) struct Subscription {
 #[derive(Debug)]
 pub(super) struct PendingChannel {
     pub(super) subscription: u32,
+    pub(super) log: Arc<Log>,
     pub(super) cursor: CursorFuture,
+    pub(super) charge: MemoryCharge,
+}
+
+/// A channel that is opened only after the subscription has delivered a deleted topic with the same name to its end.
+#[derive(Debug)]
+pub(super) struct HeldChannel {
+    pub(super) subscription: u32,
+    pub(super) cursor: Cursor,
     pub(super) charge: MemoryCharge,
 }
 

@@ -545,12 +545,18 @@ fn client_without_echo_gets_no_own_records_of_a_remote_topic() {
     assert_eq!(got, (0..ROUNDS).map(|n| n.to_string()).collect::<Vec<_>>());
 }
 
-/// Two subscribers read nothing. One of them subscribes like another node's mirror.
+/// The subscribers read nothing. Some of them subscribe like mirrors of another node.
 #[test]
 fn owner_exceeds_the_retention_only_for_a_lagging_mirror() {
     let cluster = TestCluster::of(1);
-    for (name, keeps_history) in [("reader", false), (SubscribeOptions::MIRROR, true)] {
-        cluster.create_topic_at(1, name, TopicConfig::default());
+    let subscribers = [
+        ("reader", "t1", false),
+        ("mirror of one subscriber", "t2", false),
+        (SubscribeOptions::MIRROR_WITH_HISTORY, "t3", true),
+        (SubscribeOptions::MIRROR, "t4", true),
+    ];
+    for (name, topic, keeps_history) in subscribers {
+        cluster.create_topic_at(1, topic, TopicConfig::default());
         let mut peer =
             Peer::connect_as(cluster.members.lock().unwrap()[&1].server.as_ref().unwrap(), "$node-7");
         peer.send(FromClient::Subscribe(wire::Subscribe {
@@ -559,16 +565,38 @@ fn owner_exceeds_the_retention_only_for_a_lagging_mirror() {
             start: StartAt::Latest,
             on_gap: OnGap::Oldest,
             registered: false,
-            pattern: name,
+            pattern: topic,
             name,
         }));
         peer.await_subscribed();
-        let (mut publisher, payload) = (cluster.node(1).publisher(name).unwrap(), [0_u8; 64 << 10]);
+        let (mut publisher, payload) = (cluster.node(1).publisher(topic).unwrap(), [0_u8; 64 << 10]);
         let retained = TopicConfig::default().retention.bytes as usize;
         for _ in 0..4 * retained / payload.len() {
             publisher.publish(&payload[..]).unwrap();
         }
-        let oldest_seq = cluster.node(1).topic(name).unwrap().logs()[0].info().oldest_seq;
+        let oldest_seq = cluster.node(1).topic(topic).unwrap().logs()[0].info().oldest_seq;
         assert_eq!(oldest_seq == 1, keeps_history, "{name}: the oldest record is {oldest_seq}");
+    }
+}
+
+/// A subscription reads a topic that is newer than itself from the first record, through a mirror of its own.
+#[test]
+fn stalled_reader_of_a_new_topic_gets_40_mib_at_another_node() {
+    const RECORDS: u64 = 40 * 16;
+    let cluster = TestCluster::of(3);
+    let mut reader = cluster.nats(1);
+    reader.subscribe("new.> 1");
+    let mut payload = vec![0_u8; 64 << 10];
+    cluster.node(2).publisher("new.t").unwrap().publish(&payload[..]).unwrap();
+    assert_eq!(reader.message().payload, payload);
+    let owner = cluster.owner("new.t");
+    assert_ne!(owner, 1);
+    let mut publisher = cluster.node(owner).publisher("new.t").unwrap();
+    for number in 1..=RECORDS {
+        payload[..8].copy_from_slice(&number.to_le_bytes());
+        publisher.publish(&payload[..]).unwrap();
+    }
+    for number in 1..=RECORDS {
+        assert_eq!(reader.message().payload[..8], number.to_le_bytes());
     }
 }

@@ -72,7 +72,10 @@ impl Log {
                 Start::After(at) => state.can_continue_after(mirror, at),
             }
         };
-        if has_records { None } else { upstream.private_mirror(self, start, registered) }
+        if has_records {
+            return None;
+        }
+        upstream.private_mirror(self, start, registered, options.keeps_history)
     }
 
     /// Checks whether this log can feed a mirror at another node from this start. If this log is itself a mirror and

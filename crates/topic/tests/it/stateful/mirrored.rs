@@ -32,7 +32,7 @@ impl Upstream for IdleUpstream {
 
     fn start_feed(&self, _: &Arc<Log>, _: Start) {}
 
-    fn private_mirror(&self, _: &Arc<Log>, _: Start, _: bool) -> Option<Arc<Log>> {
+    fn private_mirror(&self, _: &Arc<Log>, _: Start, _: bool, _: bool) -> Option<Arc<Log>> {
         None
     }
 }

@@ -174,6 +174,11 @@ impl GroupMembership {
         }
     }
 
+    /// Counts bytes that were sent to the member outside of [`deliver`](GroupMembership::deliver) against its credit.
+    pub(super) fn count_sent(&mut self, bytes: usize) {
+        self.sent += bytes as u64;
+    }
+
     fn accepts_records(&self) -> bool {
         matches!(self.group_member, GroupMember::Share(_)) || self.delivered < self.requested
     }
