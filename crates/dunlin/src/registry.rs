@@ -47,11 +47,15 @@ struct State {
     watchers: Watchers,
     /// The topics whose retention has a limit on the records' age.
     aging: Vec<Weak<Topic>>,
+    /// Number of topics that were added so far.
+    added: u64,
 }
 
 #[derive(Debug)]
 struct Entry {
     topic: Arc<Topic>,
+    /// The number of topics that had been added when this topic was added, including it.
+    number: u64,
     pattern: Pattern,
     /// For a reply inbox: the subjects to which it accepts replies. `None` for other topics.
     replies: Option<ReplySubjects>,
@@ -87,6 +91,20 @@ type ForUser<'a> = Option<&'a Arc<dyn User>>;
 /// The logs that a subscription reads. A filter, if there is one, selects the records of its log.
 pub type LogsToRead = Vec<(Arc<Log>, Option<Filter>)>;
 
+/// An unfinished search for the logs that a subscription reads. It finds the logs of the topics that existed when it
+/// began; logs of later topics are added to the subscription's [`NewLogs`].
+#[derive(Debug)]
+pub struct LogSearch {
+    pattern: Pattern,
+    /// The name of the last topic that was examined; empty at the beginning.
+    after: String,
+    /// The number of the newest topic that existed when the search began.
+    through: u64,
+}
+
+/// A search for logs that visits more nodes of the index than this number is continued by the topics' names, in parts.
+const NODES_AT_ONCE_MAX: usize = 1_024;
+
 impl Registry {
     pub(crate) fn new(limits: &NodeLimits) -> Registry {
         let state = State {
@@ -96,6 +114,7 @@ impl Registry {
             reply_inboxes: PatternIndex::new(),
             watchers: Watchers::new(limits.watchers_max),
             aging: Vec::new(),
+            added: 0,
         };
         Registry { topics_max: limits.topics_max, names: TopicNameIndex::new(), state: RwLock::new(state) }
     }
@@ -224,7 +243,9 @@ impl Registry {
             state.aging.push(Arc::downgrade(&topic));
         }
         self.names.add(Arc::clone(&topic), owns_only_its_name);
-        let entry = Arc::new(Entry { topic: Arc::clone(&topic), pattern, replies, _charge: charge });
+        state.added += 1;
+        let number = state.added;
+        let entry = Arc::new(Entry { topic: Arc::clone(&topic), number, pattern, replies, _charge: charge });
         state.by_name.insert(name.to_owned(), Arc::clone(&entry));
         if !entry.owns_only_its_name() {
             state.with_other_subjects.insert(name.to_owned(), Arc::clone(&entry));
@@ -274,17 +295,46 @@ impl Registry {
     }
 
     /// Returns the logs with subjects that the pattern matches, each with a filter if the pattern matches only some of
-    /// the log's subjects. Logs of topics that are created later are added to `newcomers` if the user may read them,
-    /// until the caller drops `newcomers`.
-    pub(crate) fn select(
+    /// the log's subjects.
+    pub(crate) fn select(&self, pattern: &Pattern) -> LogsToRead {
+        self.read().overlapping(pattern)
+    }
+
+    /// Like [`select`](Registry::select). Logs of topics that are created later are added to `newcomers` if the user may
+    /// read them, until the caller drops `newcomers`. If there is much to search, returns no logs, but a search that the
+    /// caller must continue with [`search`](Registry::search).
+    pub(crate) fn begin_select(
         &self,
         pattern: &Pattern,
-        newcomers: Option<(&Arc<NewLogs>, ForUser<'_>)>,
-    ) -> Result<LogsToRead, TopicError> {
-        let Some((newcomers, user)) = newcomers else { return Ok(self.read().overlapping(pattern)) };
+        newcomers: &Arc<NewLogs>,
+        user: ForUser<'_>,
+    ) -> Result<(LogsToRead, Option<LogSearch>), TopicError> {
         let mut state = self.write();
         state.watchers.add(pattern, newcomers, user.cloned())?;
-        Ok(state.overlapping(pattern))
+        Ok(match state.overlapping_within(pattern, NODES_AT_ONCE_MAX) {
+            Some(logs) => (logs, None),
+            None => {
+                let (pattern, after, through) = (pattern.clone(), String::new(), state.added);
+                (Vec::new(), Some(LogSearch { pattern, after, through }))
+            }
+        })
+    }
+
+    /// Continues a search: examines at most `topics_max` topics, and returns the logs that it found. Returns `None` if
+    /// all topics have been examined.
+    pub(crate) fn search(&self, search: &mut LogSearch, topics_max: usize) -> Option<LogsToRead> {
+        let state = self.read();
+        let LogSearch { pattern, after, through } = search;
+        let (mut found, mut last) = (Vec::new(), None::<String>);
+        let (named, all) = (NameRanges::of([&*pattern]), NameRanges::all());
+        for (name, entry) in state.in_order(&named, &all, after).take(topics_max) {
+            if entry.number <= *through {
+                entry.for_each_selected(pattern, |log, filter| found.push((log, filter)));
+            }
+            last.get_or_insert_default().clone_from(name);
+        }
+        *after = last?;
+        Some(found)
     }
 
     /// Whether a subscription waits for new topics and its pattern matches the subject.
@@ -322,16 +372,7 @@ impl Registry {
             None => !is_reserved(name),
         };
         let visited = pattern_ranges.and(visible);
-        let of_own_name = visited.ranges(after).flat_map(|range| state.by_name.range::<str, _>(range));
-        let mut of_own_name = of_own_name.filter(|(_, entry)| entry.owns_only_its_name()).peekable();
-        let others =
-            pattern_ranges.ranges(after).flat_map(|range| state.with_other_subjects.range::<str, _>(range));
-        let mut others = others.peekable();
-        let in_order = std::iter::from_fn(|| match (of_own_name.peek(), others.peek()) {
-            (Some(own), Some(other)) if other.0 < own.0 => others.next(),
-            (None, _) => others.next(),
-            _ => of_own_name.next(),
-        });
+        let in_order = state.in_order(&visited, &pattern_ranges, after);
         let mut found = in_order.filter(|(name, entry)| matching(name) && is_visible(&entry.topic));
         let topics = found.by_ref().take(topics_max).map(|(_, entry)| Arc::clone(&entry.topic)).collect();
         TopicPage { topics, more: found.next().is_some() }
@@ -394,6 +435,42 @@ impl State {
             return Err(TopicError::Limit { limit: "topics_max", value: topics_max as u64 });
         }
         Ok(())
+    }
+
+    /// Returns the topics whose names come after `after`, sorted by name. Topics that own only the subject equal to their
+    /// name are returned if the name is in the ranges `of_own_name`, and other topics if it is in the ranges `others`.
+    fn in_order<'a>(
+        &'a self,
+        of_own_name: &'a NameRanges,
+        others: &'a NameRanges,
+        after: &'a str,
+    ) -> impl Iterator<Item = (&'a String, &'a Arc<Entry>)> {
+        let of_own_name =
+            of_own_name.ranges(after).flat_map(move |range| self.by_name.range::<str, _>(range));
+        let mut of_own_name = of_own_name.filter(|(_, entry)| entry.owns_only_its_name()).peekable();
+        let others =
+            others.ranges(after).flat_map(move |range| self.with_other_subjects.range::<str, _>(range));
+        let mut others = others.peekable();
+        std::iter::from_fn(move || match (of_own_name.peek(), others.peek()) {
+            (Some(own), Some(other)) if other.0 < own.0 => others.next(),
+            (None, _) => others.next(),
+            _ => of_own_name.next(),
+        })
+    }
+
+    /// Like [`overlapping`](State::overlapping), but visits at most `nodes_max` nodes of each index. Returns `None` if
+    /// there are more.
+    fn overlapping_within(&self, pattern: &Pattern, nodes_max: usize) -> Option<LogsToRead> {
+        let mut found = Vec::new();
+        for index in [&self.owners, &self.reply_inboxes] {
+            let is_complete = index.for_each_overlapping_within(pattern, nodes_max, |entry| {
+                entry.for_each_selected(pattern, |log, filter| found.push((log, filter)));
+            });
+            if !is_complete {
+                return None;
+            }
+        }
+        Some(found)
     }
 
     fn overlapping(&self, pattern: &Pattern) -> LogsToRead {
@@ -502,6 +579,29 @@ mod tests {
         assert_eq!(arrivals.take(), [1]);
         assert_eq!(of_a.take().len(), 1);
         assert_eq!(arrivals.take(), [0; 0]);
+    }
+
+    #[test]
+    fn search_in_parts_finds_each_topic_once() {
+        let node = Node::start(Config::default()).unwrap();
+        let create = |name: &str| drop(node.create_topic(name, TopicConfig::default(), false).unwrap());
+        let old: Vec<String> = (0..2 * NODES_AT_ONCE_MAX).map(|number| format!("t.{number:05}")).collect();
+        old.iter().for_each(|name| create(name));
+        let list = NewLogs::new();
+        let (logs, search) = node.watch_in_parts(&Pattern::parse("*.*").unwrap(), &list).unwrap();
+        let mut search = search.expect("there are too many topics for one part");
+        let mut found: Vec<String> = Vec::new();
+        let mut parts = 0;
+        while let Some(part) = node.search_logs(&mut search, 100) {
+            assert!(part.len() <= 100);
+            found.extend(part.iter().map(|(log, _)| log.name().topic.clone()));
+            // A topic that is created during the search is found only once, as a new one.
+            create(&format!("u.{parts}"));
+            parts += 1;
+        }
+        assert!(logs.is_empty() && parts > old.len() / 100);
+        assert_eq!(found, old);
+        assert_eq!(list.take().len(), parts);
     }
 
     #[test]
