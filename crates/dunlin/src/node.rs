@@ -536,6 +536,11 @@ impl Node {
         self.0.registry.with(name, read)
     }
 
+    /// Number of topics, including the node's own topics and inboxes.
+    pub fn topic_count(&self) -> usize {
+        self.0.registry.topic_count()
+    }
+
     /// Returns at most `topics_max` topics whose names come after `after`, sorted by name. Without a pattern, system
     /// topics and inboxes are left out.
     pub fn topics(&self, pattern: Option<&Pattern>, after: &str, topics_max: usize) -> TopicPage {

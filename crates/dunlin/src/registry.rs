@@ -126,6 +126,11 @@ impl Registry {
         self.names.with(name, |topic, _| read(topic))
     }
 
+    /// Number of topics.
+    pub(crate) fn topic_count(&self) -> usize {
+        self.read().by_name.len()
+    }
+
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Topic>> {
         self.with(name, Arc::clone)
     }
