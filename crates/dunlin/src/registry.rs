@@ -82,6 +82,8 @@ pub struct TopicPage {
     pub topics: Vec<Arc<Topic>>,
     /// Whether more topics follow.
     pub more: bool,
+    /// If more topics may follow, the name after which the next page begins.
+    pub next: Option<String>,
 }
 
 /// The user of a subscription; `None` on a node without users. The user's permissions decide which new topics the
@@ -361,12 +363,13 @@ impl Registry {
     }
 
     /// Returns at most `topics_max` topics, sorted by name, whose names come after `after` and match the pattern, and
-    /// for which `is_visible` is true. Looks only at names in the ranges `visible`.
+    /// for which `is_visible` is true. Looks only at names in the ranges `visible`, and at no more than `examined_max`.
     pub(crate) fn page(
         &self,
         pattern: Option<&Pattern>,
         after: &str,
         topics_max: usize,
+        examined_max: usize,
         visible: &NameRanges,
         is_visible: impl Fn(&Topic) -> bool,
     ) -> TopicPage {
@@ -378,9 +381,17 @@ impl Registry {
         };
         let visited = pattern_ranges.and(visible);
         let in_order = state.in_order(&visited, &pattern_ranges, after);
-        let mut found = in_order.filter(|(name, entry)| matching(name) && is_visible(&entry.topic));
-        let topics = found.by_ref().take(topics_max).map(|(_, entry)| Arc::clone(&entry.topic)).collect();
-        TopicPage { topics, more: found.next().is_some() }
+        let (mut topics, mut more, mut last) = (Vec::new(), false, after);
+        for (examined, (name, entry)) in in_order.enumerate() {
+            let is_listed = examined < examined_max && matching(name) && is_visible(&entry.topic);
+            more = examined == examined_max || is_listed && topics.len() == topics_max;
+            if more {
+                break;
+            }
+            topics.extend(is_listed.then(|| Arc::clone(&entry.topic)));
+            last = name;
+        }
+        TopicPage { topics, more, next: more.then(|| last.to_owned()) }
     }
 
     /// The topics whose retention has a limit on the records' age.
@@ -620,7 +631,7 @@ mod tests {
         let visited_count = Cell::new(0);
         let names = |pattern: Option<&Pattern>, visible: &NameRanges| {
             visited_count.set(0);
-            let page = node.registry().page(pattern, "", 10, visible, |_| {
+            let page = node.registry().page(pattern, "", 10, usize::MAX, visible, |_| {
                 visited_count.set(visited_count.get() + 1);
                 true
             });
@@ -637,5 +648,16 @@ mod tests {
         }
         assert_eq!(names(None, &NameRanges::all()).len(), 10);
         assert_eq!(visited_count.get(), 11, "a page, and one more for `more`");
+        // A page that examines few names is continued after the last of them.
+        let of_rare = Pattern::parse("*.x").unwrap();
+        let (mut next, mut found, mut pages) = (String::new(), Vec::new(), 0);
+        loop {
+            let page = node.topics_within(Some(&of_rare), &next, 10, 50);
+            found.extend(page.topics.iter().map(|topic| topic.name().to_owned()));
+            pages += 1;
+            let Some(after) = page.next else { break };
+            next = after;
+        }
+        assert_eq!((found, pages), (vec!["a.x".to_owned(), "z.x".to_owned()], 7));
     }
 }

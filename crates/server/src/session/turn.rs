@@ -7,12 +7,16 @@
 //!
 //! Invariant: a session whose work is spent is polled again without waiting, so no work is left undone.
 
+use dunlin::{Node, SelectedLogs};
+
 /// Work that a session may do in one turn, in units.
 pub(crate) const WORK_PER_TURN: usize = 512;
 /// Work of a command that creates or ends something, such as a subscription or a topic, and of opening or closing a log.
 pub(crate) const COMMAND_WORK: usize = 8;
 /// Number of topics that a session examines at once when it searches for the logs of a subscription.
 pub(crate) const SEARCHED_TOPICS: usize = 512;
+/// Number of logs that a session opens or closes, or of topics that it describes, in one turn.
+pub(crate) const LOGS_PER_TURN: usize = WORK_PER_TURN / COMMAND_WORK;
 /// Number of topics, subscriptions or channels whose examination is one unit of work.
 const SCANNED_PER_UNIT: usize = 4;
 
@@ -48,6 +52,28 @@ impl TurnWork {
     #[inline]
     pub(crate) fn is_spent(&self) -> bool {
         self.units >= WORK_PER_TURN
+    }
+}
+
+/// Lets the other sessions of the thread run. For loops over many logs or topics: called with the number of rounds that
+/// the loop has made.
+pub(crate) async fn pause_after(rounds: usize) {
+    if rounds % LOGS_PER_TURN == LOGS_PER_TURN - 1 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Completes the search for the existing logs of a subscription, in parts between which the thread's other sessions run.
+/// Ends early if there are more than `logs_max` logs.
+pub(crate) async fn find_logs(node: &Node, selected: &mut SelectedLogs, logs_max: usize) {
+    while let Some(search) = &mut selected.search
+        && selected.logs.len() <= logs_max
+    {
+        match node.search_logs(search, SEARCHED_TOPICS) {
+            Some(found) => selected.logs.extend(found),
+            None => selected.search = None,
+        }
+        tokio::task::yield_now().await;
     }
 }
 

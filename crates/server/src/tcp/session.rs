@@ -54,7 +54,7 @@ use crate::shared::{LOGIN, NODES, STOP, SessionGuard, SharedServer, USERS};
 use crate::stream::Stream;
 
 use crate::session::timer::Timer;
-use crate::session::turn::{COMMAND_WORK, TurnWork, WORK_PER_TURN};
+use crate::session::turn::{LOGS_PER_TURN, TurnWork};
 use access::LoginState;
 use closing::Closing;
 use control::{CONTROL_RESULT, ControlRequests};
@@ -75,7 +75,7 @@ use tasks::{TASK_RESULT, TaskRequests};
 /// is free.
 const PASSED_WAKES_MAX: usize = 16;
 /// When a connection has closed, this many of its channels are ended before other sessions of the thread run.
-const CHANNELS_PER_POLL: usize = WORK_PER_TURN / COMMAND_WORK;
+const CHANNELS_PER_POLL: usize = LOGS_PER_TURN;
 /// Above this many bytes of unsent output other than records, the session stops reading from the client.
 const CONTROL_BYTES_MAX: usize = 64 << 10;
 
