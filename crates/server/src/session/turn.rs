@@ -7,7 +7,7 @@
 //!
 //! Invariant: a session whose work is spent is polled again without waiting, so no work is left undone.
 
-use dunlin::{Node, SelectedLogs};
+use dunlin::{LogSearch, LogsToRead, Node, SelectedLogs};
 
 /// Work that a session may do in one turn, in units.
 pub(crate) const WORK_PER_TURN: usize = 512;
@@ -41,6 +41,12 @@ impl TurnWork {
     /// Counts the examination of this many topics, subscriptions or channels.
     pub(crate) fn add_scan(&mut self, scanned: usize) {
         self.add(scanned / SCANNED_PER_UNIT);
+    }
+
+    /// Counts the beginning of a search for the logs of a subscription.
+    pub(crate) fn add_search(&mut self, logs: &LogsToRead, rest: Option<&LogSearch>) {
+        // A search that is continued later has examined some topics already.
+        self.add_scan(logs.len() + rest.map_or(0, |_| 2 * SEARCHED_TOPICS));
     }
 
     /// Ends the turn: the session does no more of this work before its next turn.

@@ -177,6 +177,7 @@ impl Session {
         let number = self.next_number();
         let newcomers = NewLogs::with_arrivals(Arc::clone(&self.waiter), Arc::clone(&self.new_logs), number);
         let (logs, search) = self.node.watch_in_parts(&pattern, &newcomers)?;
+        self.commands.add_search(&logs, search.as_ref());
         let subscription = Subscription {
             sid: sid.into(),
             pattern,

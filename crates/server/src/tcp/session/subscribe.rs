@@ -106,11 +106,15 @@ impl Session {
         let newcomers = || listed(waiter.clone(), arrivals.clone(), subscribe.subscription);
         let missing = self.unknown_topic_policy(options.start, resumes);
         let placement = resumed.as_ref().filter(|_| self.from_node).and_then(ResumePositions::placement);
+        if matches!(options.start, Start::After(_)) && !pattern.is_literal() {
+            self.commands.add_scan(self.node.topic_count());
+        }
         let selected = match placement {
             Some((topic, epoch)) => self.node.select_to_feed(topic, epoch),
             None => self.node.select_in_parts(&pattern, options.start, missing, newcomers),
         };
         let selected = selected.map_err(|error| Refused::from(&error))?;
+        self.commands.add_search(&selected.logs, selected.search.as_ref());
         Ok(Subscription {
             pattern,
             options,
