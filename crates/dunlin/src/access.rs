@@ -259,7 +259,7 @@ impl Node {
     /// listener calls this for an existing subscription after the user's permissions have changed.
     pub fn readable_logs(&self, pattern: &Pattern) -> Result<LogsToRead, TopicError> {
         self.may_subscribe(pattern)?;
-        Ok(self.restrict_to_readable(self.registry().select(pattern, None)?))
+        Ok(self.restrict_to_readable(self.registry().select(pattern)))
     }
 
     /// Returns the filter with which a subscription to the pattern may read the log with the user's present permissions;

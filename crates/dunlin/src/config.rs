@@ -29,6 +29,9 @@ pub struct NodeLimits {
     /// Maximum memory of topics and sessions, bytes. At the limit, a topic that receives records drops its oldest ones.
     /// Other requests that need memory are refused.
     pub memory_bytes_max: u64,
+    /// Maximum memory of the topics and connections of a tenant that has no limit of its own, bytes. Does not apply if
+    /// all users belong to one tenant.
+    pub tenant_bytes_max: u64,
     /// Maximum size of the memory that topics have freed and that the node keeps for reuse, bytes.
     pub idle_bytes_max: usize,
     /// Maximum number of topics, inboxes included. The node refuses to create more. The node's own topics, such as
@@ -97,6 +100,7 @@ impl NodeLimits {
         let state_bytes_max = memory_bytes_max / SHARE_OF_MEMORY;
         NodeLimits {
             memory_bytes_max,
+            tenant_bytes_max: memory_bytes_max / 2,
             idle_bytes_max: 64 << 20,
             topics_max: 1_000_000,
             reserved_files: 256,

@@ -81,7 +81,7 @@ pub use ownership::{
     RemoteMemberOptions, RemoteMembership, is_mirror, last_flight,
 };
 pub use refusal::Refused;
-pub use registry::{LogsToRead, TopicPage};
+pub use registry::{LogSearch, LogsToRead, TopicPage};
 pub use request::Requester;
 pub use respond::{Request, Responder, ResponderExecutor, ResponderTask};
 pub use select::{MissingTopicPolicy, SelectedLogs, log_of_position};

@@ -532,13 +532,29 @@ impl Node {
         self.0.registry.with(name, read)
     }
 
+    /// Number of topics, including the node's own topics and inboxes.
+    pub fn topic_count(&self) -> usize {
+        self.0.registry.topic_count()
+    }
+
     /// Returns at most `topics_max` topics whose names come after `after`, sorted by name. Without a pattern, system
     /// topics and inboxes are left out.
     pub fn topics(&self, pattern: Option<&Pattern>, after: &str, topics_max: usize) -> TopicPage {
+        self.topics_within(pattern, after, topics_max, usize::MAX)
+    }
+
+    /// Like [`topics`](Node::topics), but examines at most `examined_max` topics, so that a thread with other work is not
+    /// kept busy for long. The next page begins after [`TopicPage::next`].
+    pub fn topics_within(
+        &self,
+        pattern: Option<&Pattern>,
+        after: &str,
+        topics_max: usize,
+        examined_max: usize,
+    ) -> TopicPage {
         let topics_max = topics_max.min(self.0.config.limits.page_topics_max);
-        self.0
-            .registry
-            .page(pattern, after, topics_max, &self.visible_names(), |topic| self.is_visible(topic))
+        let (visible, is_visible) = (self.visible_names(), |topic: &Topic| self.is_visible(topic));
+        self.0.registry.page(pattern, after, topics_max, examined_max, &visible, is_visible)
     }
 
     /// Returns the name of the setting whose memory limit was reached; `spent` is the error that reported the limit.

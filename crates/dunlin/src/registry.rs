@@ -51,6 +51,8 @@ struct State {
     /// The topics whose retention has a limit on the records' age.
     aging: Vec<Weak<Topic>>,
     removed: RemovedTopics,
+    /// Number of topics that were added so far.
+    added: u64,
 }
 
 /// The removed topics that may still have subscribers, by name. Names without such a topic are dropped whenever the
@@ -89,6 +91,8 @@ impl RemovedTopics {
 #[derive(Debug)]
 struct Entry {
     topic: Arc<Topic>,
+    /// The number of topics that had been added when this topic was added, including it.
+    number: u64,
     pattern: Pattern,
     /// For a reply inbox: the subjects to which it accepts replies. `None` for other topics.
     replies: Option<ReplySubjects>,
@@ -115,6 +119,8 @@ pub struct TopicPage {
     pub topics: Vec<Arc<Topic>>,
     /// Whether more topics follow.
     pub more: bool,
+    /// If more topics may follow, the name after which the next page begins.
+    pub next: Option<String>,
 }
 
 /// The user of a subscription; `None` on a node without users. The user's permissions decide which new topics the
@@ -123,6 +129,20 @@ type ForUser<'a> = Option<&'a Arc<dyn User>>;
 
 /// The logs that a subscription reads. A filter, if there is one, selects the records of its log.
 pub type LogsToRead = Vec<(Arc<Log>, Option<Filter>)>;
+
+/// An unfinished search for the logs that a subscription reads. It finds the logs of the topics that existed when it
+/// began; logs of later topics are added to the subscription's [`NewLogs`].
+#[derive(Debug)]
+pub struct LogSearch {
+    pattern: Pattern,
+    /// The name of the last topic that was examined; empty at the beginning.
+    after: String,
+    /// The number of the newest topic that existed when the search began.
+    through: u64,
+}
+
+/// A search for logs that visits more nodes of the index than this number is continued by the topics' names, in parts.
+const NODES_AT_ONCE_MAX: usize = 1_024;
 
 impl Registry {
     pub(crate) fn new(limits: &NodeLimits) -> Registry {
@@ -134,6 +154,7 @@ impl Registry {
             watchers: Watchers::new(limits.watchers_max),
             aging: Vec::new(),
             removed: RemovedTopics::default(),
+            added: 0,
         };
         Registry {
             topics_max: limits.topics_max,
@@ -153,6 +174,11 @@ impl Registry {
     #[inline]
     pub(crate) fn with<R>(&self, name: &str, read: impl FnOnce(&Arc<Topic>) -> R) -> Option<R> {
         self.names.with(name, |topic, _| read(topic))
+    }
+
+    /// Number of topics.
+    pub(crate) fn topic_count(&self) -> usize {
+        self.read().by_name.len()
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Topic>> {
@@ -278,7 +304,9 @@ impl Registry {
             topic.logs().iter().for_each(|log| log.set_follows_deleted());
         }
         self.names.add(Arc::clone(&topic), owns_only_its_name);
-        let entry = Arc::new(Entry { topic: Arc::clone(&topic), pattern, replies, _charge: charge });
+        state.added += 1;
+        let number = state.added;
+        let entry = Arc::new(Entry { topic: Arc::clone(&topic), number, pattern, replies, _charge: charge });
         state.by_name.insert(name.to_owned(), Arc::clone(&entry));
         if !entry.owns_only_its_name() {
             state.with_other_subjects.insert(name.to_owned(), Arc::clone(&entry));
@@ -329,17 +357,46 @@ impl Registry {
     }
 
     /// Returns the logs with subjects that the pattern matches, each with a filter if the pattern matches only some of
-    /// the log's subjects. Logs of topics that are created later are added to `newcomers` if the user may read them,
-    /// until the caller drops `newcomers`.
-    pub(crate) fn select(
+    /// the log's subjects.
+    pub(crate) fn select(&self, pattern: &Pattern) -> LogsToRead {
+        self.read().overlapping(pattern)
+    }
+
+    /// Like [`select`](Registry::select). Logs of topics that are created later are added to `newcomers` if the user may
+    /// read them, until the caller drops `newcomers`. If there is much to search, returns no logs, but a search that the
+    /// caller must continue with [`search`](Registry::search).
+    pub(crate) fn begin_select(
         &self,
         pattern: &Pattern,
-        newcomers: Option<(&Arc<NewLogs>, ForUser<'_>)>,
-    ) -> Result<LogsToRead, TopicError> {
-        let Some((newcomers, user)) = newcomers else { return Ok(self.read().overlapping(pattern)) };
+        newcomers: &Arc<NewLogs>,
+        user: ForUser<'_>,
+    ) -> Result<(LogsToRead, Option<LogSearch>), TopicError> {
         let mut state = self.write();
         state.watchers.add(pattern, newcomers, user.cloned())?;
-        Ok(state.overlapping(pattern))
+        Ok(match state.overlapping_within(pattern, NODES_AT_ONCE_MAX) {
+            Some(logs) => (logs, None),
+            None => {
+                let (pattern, after, through) = (pattern.clone(), String::new(), state.added);
+                (Vec::new(), Some(LogSearch { pattern, after, through }))
+            }
+        })
+    }
+
+    /// Continues a search: examines at most `topics_max` topics, and returns the logs that it found. Returns `None` if
+    /// all topics have been examined.
+    pub(crate) fn search(&self, search: &mut LogSearch, topics_max: usize) -> Option<LogsToRead> {
+        let state = self.read();
+        let LogSearch { pattern, after, through } = search;
+        let (mut found, mut last) = (Vec::new(), None::<String>);
+        let (named, all) = (NameRanges::of([&*pattern]), NameRanges::all());
+        for (name, entry) in state.in_order(&named, &all, after).take(topics_max) {
+            if entry.number <= *through {
+                entry.for_each_selected(pattern, |log, filter| found.push((log, filter)));
+            }
+            last.get_or_insert_default().clone_from(name);
+        }
+        *after = last?;
+        Some(found)
     }
 
     /// Whether a subscription waits for new topics and its pattern matches the subject.
@@ -361,12 +418,13 @@ impl Registry {
     }
 
     /// Returns at most `topics_max` topics, sorted by name, whose names come after `after` and match the pattern, and
-    /// for which `is_visible` is true. Looks only at names in the ranges `visible`.
+    /// for which `is_visible` is true. Looks only at names in the ranges `visible`, and at no more than `examined_max`.
     pub(crate) fn page(
         &self,
         pattern: Option<&Pattern>,
         after: &str,
         topics_max: usize,
+        examined_max: usize,
         visible: &NameRanges,
         is_visible: impl Fn(&Topic) -> bool,
     ) -> TopicPage {
@@ -377,19 +435,18 @@ impl Registry {
             None => !is_reserved(name),
         };
         let visited = pattern_ranges.and(visible);
-        let of_own_name = visited.ranges(after).flat_map(|range| state.by_name.range::<str, _>(range));
-        let mut of_own_name = of_own_name.filter(|(_, entry)| entry.owns_only_its_name()).peekable();
-        let others =
-            pattern_ranges.ranges(after).flat_map(|range| state.with_other_subjects.range::<str, _>(range));
-        let mut others = others.peekable();
-        let in_order = std::iter::from_fn(|| match (of_own_name.peek(), others.peek()) {
-            (Some(own), Some(other)) if other.0 < own.0 => others.next(),
-            (None, _) => others.next(),
-            _ => of_own_name.next(),
-        });
-        let mut found = in_order.filter(|(name, entry)| matching(name) && is_visible(&entry.topic));
-        let topics = found.by_ref().take(topics_max).map(|(_, entry)| Arc::clone(&entry.topic)).collect();
-        TopicPage { topics, more: found.next().is_some() }
+        let in_order = state.in_order(&visited, &pattern_ranges, after);
+        let (mut topics, mut more, mut last) = (Vec::new(), false, after);
+        for (examined, (name, entry)) in in_order.enumerate() {
+            let is_listed = examined < examined_max && matching(name) && is_visible(&entry.topic);
+            more = examined == examined_max || is_listed && topics.len() == topics_max;
+            if more {
+                break;
+            }
+            topics.extend(is_listed.then(|| Arc::clone(&entry.topic)));
+            last = name;
+        }
+        TopicPage { topics, more, next: more.then(|| last.to_owned()) }
     }
 
     /// The topics whose retention has a limit on the records' age.
@@ -449,6 +506,42 @@ impl State {
             return Err(TopicError::Limit { limit: "topics_max", value: topics_max as u64 });
         }
         Ok(())
+    }
+
+    /// Returns the topics whose names come after `after`, sorted by name. Topics that own only the subject equal to their
+    /// name are returned if the name is in the ranges `of_own_name`, and other topics if it is in the ranges `others`.
+    fn in_order<'a>(
+        &'a self,
+        of_own_name: &'a NameRanges,
+        others: &'a NameRanges,
+        after: &'a str,
+    ) -> impl Iterator<Item = (&'a String, &'a Arc<Entry>)> {
+        let of_own_name =
+            of_own_name.ranges(after).flat_map(move |range| self.by_name.range::<str, _>(range));
+        let mut of_own_name = of_own_name.filter(|(_, entry)| entry.owns_only_its_name()).peekable();
+        let others =
+            others.ranges(after).flat_map(move |range| self.with_other_subjects.range::<str, _>(range));
+        let mut others = others.peekable();
+        std::iter::from_fn(move || match (of_own_name.peek(), others.peek()) {
+            (Some(own), Some(other)) if other.0 < own.0 => others.next(),
+            (None, _) => others.next(),
+            _ => of_own_name.next(),
+        })
+    }
+
+    /// Like [`overlapping`](State::overlapping), but visits at most `nodes_max` nodes of each index. Returns `None` if
+    /// there are more.
+    fn overlapping_within(&self, pattern: &Pattern, nodes_max: usize) -> Option<LogsToRead> {
+        let mut found = Vec::new();
+        for index in [&self.owners, &self.reply_inboxes] {
+            let is_complete = index.for_each_overlapping_within(pattern, nodes_max, |entry| {
+                entry.for_each_selected(pattern, |log, filter| found.push((log, filter)));
+            });
+            if !is_complete {
+                return None;
+            }
+        }
+        Some(found)
     }
 
     fn overlapping(&self, pattern: &Pattern) -> LogsToRead {
@@ -560,6 +653,29 @@ mod tests {
     }
 
     #[test]
+    fn search_in_parts_finds_each_topic_once() {
+        let node = Node::start(Config::default()).unwrap();
+        let create = |name: &str| drop(node.create_topic(name, TopicConfig::default(), false).unwrap());
+        let old: Vec<String> = (0..2 * NODES_AT_ONCE_MAX).map(|number| format!("t.{number:05}")).collect();
+        old.iter().for_each(|name| create(name));
+        let list = NewLogs::new();
+        let (logs, search) = node.watch_in_parts(&Pattern::parse("*.*").unwrap(), &list).unwrap();
+        let mut search = search.expect("there are too many topics for one part");
+        let mut found: Vec<String> = Vec::new();
+        let mut parts = 0;
+        while let Some(part) = node.search_logs(&mut search, 100) {
+            assert!(part.len() <= 100);
+            found.extend(part.iter().map(|(log, _)| log.name().topic.clone()));
+            // A topic that is created during the search is found only once, as a new one.
+            create(&format!("u.{parts}"));
+            parts += 1;
+        }
+        assert!(logs.is_empty() && parts > old.len() / 100);
+        assert_eq!(found, old);
+        assert_eq!(list.take().len(), parts);
+    }
+
+    #[test]
     fn paging_by_pattern_visits_only_topic_names_that_may_match() {
         let node = Node::start(Config::default()).unwrap();
         for name in (0..300).map(|number| format!("big.{number}")).chain(["a.x".to_owned(), "z.x".to_owned()])
@@ -570,7 +686,7 @@ mod tests {
         let visited_count = Cell::new(0);
         let names = |pattern: Option<&Pattern>, visible: &NameRanges| {
             visited_count.set(0);
-            let page = node.registry().page(pattern, "", 10, visible, |_| {
+            let page = node.registry().page(pattern, "", 10, usize::MAX, visible, |_| {
                 visited_count.set(visited_count.get() + 1);
                 true
             });
@@ -587,5 +703,16 @@ mod tests {
         }
         assert_eq!(names(None, &NameRanges::all()).len(), 10);
         assert_eq!(visited_count.get(), 11, "a page, and one more for `more`");
+        // A page that examines few names is continued after the last of them.
+        let of_rare = Pattern::parse("*.x").unwrap();
+        let (mut next, mut found, mut pages) = (String::new(), Vec::new(), 0);
+        loop {
+            let page = node.topics_within(Some(&of_rare), &next, 10, 50);
+            found.extend(page.topics.iter().map(|topic| topic.name().to_owned()));
+            pages += 1;
+            let Some(after) = page.next else { break };
+            next = after;
+        }
+        assert_eq!((found, pages), (vec!["a.x".to_owned(), "z.x".to_owned()], 7));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin_topic::{Log, NewLogs, Pattern, Position, Start, Subject, SubscribeError};
+use dunlin_topic::{Filter, Log, NewLogs, Pattern, Position, Start, Subject, SubscribeError};
 
 use crate::access::Action;
 use crate::control::KV;
@@ -10,7 +10,7 @@ use crate::error::{TopicError, forbidden};
 use crate::node::Node;
 use crate::node_topic::{NODE_TOPIC, is_node_topic_pattern};
 use crate::refusal::Refused;
-use crate::registry::{LogsToRead, is_reserved};
+use crate::registry::{LogSearch, LogsToRead, is_reserved};
 use crate::reply::is_reply_inbox_log;
 use crate::tasks::{TASKS, is_tasks_pattern};
 
@@ -47,7 +47,19 @@ pub struct SelectedLogs {
     /// The list to which logs of new topics are added; `None` if no new topic can have a subject that the pattern
     /// matches.
     pub newcomers: Option<Arc<NewLogs>>,
+    /// The search that finds further existing logs; `None` if `logs` has all of them.
+    pub search: Option<LogSearch>,
 }
+
+impl SelectedLogs {
+    /// The logs of a subscription to which no other log can be added.
+    pub(crate) fn complete(logs: LogsToRead) -> SelectedLogs {
+        SelectedLogs { logs, newcomers: None, search: None }
+    }
+}
+
+/// Number of topics that a caller without other work examines at a time.
+const SEARCHED_AT_A_TIME: usize = 1_024;
 
 /// Finds the log to which a position applies, if a client has given neither a topic nor a partition. Returns the log's
 /// topic and partition. If the subscription has a single log, the position applies to this log. If the subscription has
@@ -80,22 +92,50 @@ impl Node {
         missing: MissingTopicPolicy,
         newcomers: impl FnOnce() -> Arc<NewLogs>,
     ) -> Result<SelectedLogs, SubscribeError> {
+        let mut selected = self.select_in_parts(pattern, start, missing, newcomers)?;
+        while let Some(search) = &mut selected.search {
+            match self.search_logs(search, SEARCHED_AT_A_TIME) {
+                Some(found) => selected.logs.extend(found),
+                None => selected.search = None,
+            }
+        }
+        Ok(selected)
+    }
+
+    /// Like [`select`](Node::select), but does not examine many topics at once. If there are more, the caller must
+    /// continue [`SelectedLogs::search`] with [`search_logs`](Node::search_logs). Thus, a thread with other work is not
+    /// kept busy for long. If `start` is a position, the search is complete.
+    pub fn select_in_parts(
+        &self,
+        pattern: &Pattern,
+        start: Start,
+        missing: MissingTopicPolicy,
+        newcomers: impl FnOnce() -> Arc<NewLogs>,
+    ) -> Result<SelectedLogs, SubscribeError> {
         let mut selected = self.select_any(pattern, missing, newcomers)?;
         if !matches!(start, Start::After(_)) {
             return Ok(selected);
         }
         // A position never applies to the log of a reply inbox, because no subscriber resumes there.
-        selected.logs.retain(|(log, _)| !is_reply_inbox_log(log.name()));
+        let may_resume = |(log, _): &(Arc<Log>, Option<Filter>)| !is_reply_inbox_log(log.name());
+        selected.logs.retain(may_resume);
+        // Two logs are enough to refuse the position.
+        while let Some(search) = &mut selected.search {
+            match self.search_logs(search, SEARCHED_AT_A_TIME) {
+                Some(found) if selected.logs.len() < 2 => {
+                    selected.logs.extend(found.into_iter().filter(may_resume));
+                }
+                _ => selected.search = None,
+            }
+        }
         if let [(log, _)] = selected.logs.as_slice()
             && self.owns_all_of(log, pattern)
         {
             selected.newcomers = None;
         }
         match selected {
-            SelectedLogs { logs, newcomers: None } if logs.len() == 1 => {
-                Ok(SelectedLogs { logs, newcomers: None })
-            }
-            SelectedLogs { logs, newcomers } => {
+            SelectedLogs { logs, newcomers: None, .. } if logs.len() == 1 => Ok(SelectedLogs::complete(logs)),
+            SelectedLogs { logs, newcomers, .. } => {
                 // If another log can be created later, a single existing log counts as two.
                 let logs = logs.len() + usize::from(newcomers.is_some() && logs.len() == 1);
                 Err(SubscribeError::ManyLogs { pattern: pattern.as_str().to_owned(), logs })
@@ -113,8 +153,31 @@ impl Node {
     /// Returns the existing logs with subjects that the pattern matches. Creates no topic. Logs of new topics are added
     /// to `newcomers`, until the last reference to this list is dropped.
     pub fn watch(&self, pattern: &Pattern, newcomers: &Arc<NewLogs>) -> Result<LogsToRead, SubscribeError> {
+        let (mut logs, mut search) = self.watch_in_parts(pattern, newcomers)?;
+        while let Some(found) =
+            search.as_mut().and_then(|search| self.search_logs(search, SEARCHED_AT_A_TIME))
+        {
+            logs.extend(found);
+        }
+        Ok(logs)
+    }
+
+    /// Like [`watch`](Node::watch), but does not examine many topics at once. If there are more, the caller must continue
+    /// the search with [`search_logs`](Node::search_logs).
+    pub fn watch_in_parts(
+        &self,
+        pattern: &Pattern,
+        newcomers: &Arc<NewLogs>,
+    ) -> Result<(LogsToRead, Option<LogSearch>), SubscribeError> {
         self.may_subscribe(pattern)?;
-        Ok(self.restrict_to_readable(self.registry().select(pattern, Some((newcomers, self.user())))?))
+        let (logs, search) = self.registry().begin_select(pattern, newcomers, self.user())?;
+        Ok((self.restrict_to_readable(logs), search))
+    }
+
+    /// Continues a search: examines at most `topics_max` topics, and returns the logs that the subscription reads.
+    /// Returns `None` at the end of the search.
+    pub fn search_logs(&self, search: &mut LogSearch, topics_max: usize) -> Option<LogsToRead> {
+        Some(self.restrict_to_readable(self.registry().search(search, topics_max)?))
     }
 
     /// Returns an error if the position in [`KV`] or [`TASKS`] is one that no subscriber can have received yet. To find
@@ -224,27 +287,27 @@ impl Node {
         if pattern.as_str() == KV {
             // This call counts as a use of keys, and the first use of keys creates the topic.
             self.control().map_err(|error| SubscribeError::Refused(Refused::from(&error).to_line()))?;
-            let logs = self.restrict_to_readable(self.registry().select(pattern, None)?);
+            let logs = self.restrict_to_readable(self.registry().select(pattern));
             return match logs.is_empty() {
                 true => Err(SubscribeError::Forbidden(forbidden(Action::Subscribe, KV))),
-                false => Ok(SelectedLogs { logs, newcomers: None }),
+                false => Ok(SelectedLogs::complete(logs)),
             };
         }
         if is_tasks_pattern(pattern.as_str()) {
             self.tasks().map_err(|error| SubscribeError::Refused(Refused::from(&error).to_line()))?;
-            let logs = self.restrict_to_readable(self.registry().select(pattern, None)?);
+            let logs = self.restrict_to_readable(self.registry().select(pattern));
             return match logs.is_empty() {
                 true => Err(SubscribeError::Forbidden(forbidden(Action::Subscribe, TASKS))),
-                false => Ok(SelectedLogs { logs, newcomers: None }),
+                false => Ok(SelectedLogs::complete(logs)),
             };
         }
         if is_node_topic_pattern(pattern.as_str()) {
             // The first subscription to this topic creates it.
             self.node_topic()?;
-            let logs = self.restrict_to_readable(self.registry().select(pattern, None)?);
+            let logs = self.restrict_to_readable(self.registry().select(pattern));
             return match logs.is_empty() {
                 true => Err(SubscribeError::Forbidden(forbidden(Action::Subscribe, NODE_TOPIC))),
-                false => Ok(SelectedLogs { logs, newcomers: None }),
+                false => Ok(SelectedLogs::complete(logs)),
             };
         }
         if pattern.is_literal() {
@@ -261,17 +324,17 @@ impl Node {
                 // The subject belongs to the inbox of another node's client. Only that client reads the inbox.
                 Ok(topic) if self.registry().get(topic.name()).is_none() => {}
                 Ok(_) => {
-                    let mut logs = self.restrict_to_readable(self.registry().select(pattern, None)?);
+                    let mut logs = self.restrict_to_readable(self.registry().select(pattern));
                     logs.retain(|(log, _)| is_reserved(pattern.as_str()) || !is_reply_inbox_log(log.name()));
-                    return Ok(SelectedLogs { logs, newcomers: None });
+                    return Ok(SelectedLogs::complete(logs));
                 }
                 Err(_) if missing == MissingTopicPolicy::Await => {}
                 Err(refused) => return Err(refused.into()),
             }
         }
         let newcomers = newcomers();
-        let logs =
-            self.restrict_to_readable(self.registry().select(pattern, Some((&newcomers, self.user())))?);
-        Ok(SelectedLogs { logs, newcomers: Some(newcomers) })
+        let (logs, search) = self.registry().begin_select(pattern, &newcomers, self.user())?;
+        let logs = self.restrict_to_readable(logs);
+        Ok(SelectedLogs { logs, newcomers: Some(newcomers), search })
     }
 }

@@ -188,7 +188,7 @@ impl Node {
     ) -> Survey {
         let mut after = String::new();
         loop {
-            let page = self.registry().page(None, &after, PAGE_TOPICS, visible, &is_selected);
+            let page = self.registry().page(None, &after, PAGE_TOPICS, usize::MAX, visible, &is_selected);
             let Some(last) = page.topics.last() else { break };
             after = last.name().to_owned();
             for topic in page.topics {

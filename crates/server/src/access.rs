@@ -269,9 +269,10 @@ impl Access {
         let user = users.by_name.get(name)?;
         let tenant = users.tenants.get(&user.tenant)?;
         let mut tenancies = lock(&self.tenancies);
-        let tenancy = tenancies
-            .entry(user.tenant.clone())
-            .or_insert_with(|| Arc::new(Tenancy::new(&user.tenant, tenant, &self.node)));
+        let tenancy = tenancies.entry(user.tenant.clone()).or_insert_with(|| {
+            let is_only = users.by_name.values().all(|other| other.tenant == user.tenant);
+            Arc::new(Tenancy::new(&user.tenant, tenant, is_only, &self.node))
+        });
         let account = Arc::new(Account::new(name, user, tenancy, self.changes.subscribe()));
         accounts.insert(name.to_owned(), Arc::clone(&account));
         Some(account)

@@ -2,8 +2,9 @@
 //! memory from a memory budget.
 //!
 //! A connection before its login is charged to the login share ([`login_budget`]), so that clients without credentials
-//! cannot use up the memory of others. After the login, the connection of a user whose tenant has `memory_bytes` is
-//! charged to the tenant's share ([`Node::connection_budget`]). Both shares are parts of the node's memory budget.
+//! cannot use up the memory of others. After the login, the connection of a user is charged to the share of the
+//! user's tenant ([`Node::connection_budget`]). If all users belong to one tenant without `memory_bytes`, this is the
+//! whole memory budget.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! Contains the parts that sessions of all protocols have in common: a thread's buffers and write pacing, busy polling,
-//! and output that is charged to a memory budget.
+//! limits of the work of one turn, and output that is charged to a memory budget.
 
 pub(crate) mod outbound;
 pub(crate) mod pace;
@@ -7,6 +7,7 @@ pub(crate) mod pieces;
 pub(crate) mod scratch;
 pub(crate) mod spin;
 pub(crate) mod timer;
+pub(crate) mod turn;
 
 #[derive(Debug)]
 pub(crate) struct ConnectionLost;

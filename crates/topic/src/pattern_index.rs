@@ -104,13 +104,17 @@ impl<V> PatternIndex<V> {
     /// The value of one pattern in the index that overlaps `pattern`; `None` if there is no such pattern. Two patterns
     /// overlap if some subject matches both.
     pub fn find_overlapping(&self, pattern: &Pattern) -> Option<&V> {
-        self.root.visit(pattern.as_str(), &mut ControlFlow::Break).break_value()
+        let mut each = |visited| match visited {
+            Some(value) => ControlFlow::Break(value),
+            None => ControlFlow::Continue(()),
+        };
+        self.root.visit(pattern.as_str(), &mut each).break_value()
     }
 
     /// Calls `each` with the value of each pattern that matches the subject, in no particular order.
     pub(crate) fn for_each_matching<'a>(&'a self, subject: &str, mut each: impl FnMut(&'a V)) {
-        let mut each = |value| {
-            each(value);
+        let mut each = |visited: Option<&'a V>| {
+            visited.into_iter().for_each(&mut each);
             ControlFlow::<()>::Continue(())
         };
         let _ = self.root.visit(subject, &mut each);
@@ -118,11 +122,31 @@ impl<V> PatternIndex<V> {
 
     /// Calls `each` with the value of each pattern in the index that overlaps `pattern`, in no particular order.
     pub fn for_each_overlapping<'a>(&'a self, pattern: &Pattern, mut each: impl FnMut(&'a V)) {
-        let mut each = |value| {
-            each(value);
+        let mut each = |visited: Option<&'a V>| {
+            visited.into_iter().for_each(&mut each);
             ControlFlow::<()>::Continue(())
         };
         let _ = self.root.visit(pattern.as_str(), &mut each);
+    }
+
+    /// Like [`for_each_overlapping`](PatternIndex::for_each_overlapping), but visits at most `nodes_max` nodes of the
+    /// tree. Returns whether all overlapping patterns were visited.
+    pub fn for_each_overlapping_within<'a>(
+        &'a self,
+        pattern: &Pattern,
+        nodes_max: usize,
+        mut each: impl FnMut(&'a V),
+    ) -> bool {
+        let mut nodes_left = nodes_max;
+        let mut each = |visited: Option<&'a V>| {
+            match visited {
+                Some(value) => each(value),
+                None if nodes_left == 0 => return ControlFlow::Break(()),
+                None => nodes_left -= 1,
+            }
+            ControlFlow::Continue(())
+        };
+        self.root.visit(pattern.as_str(), &mut each).is_continue()
     }
 }
 
@@ -224,18 +248,19 @@ impl<V> Node<V> {
         }
     }
 
-    /// Passes to `each` the value of every pattern below this node that overlaps the tokens in `pattern`.
+    /// Passes to `each` the value of every pattern below this node that overlaps the tokens in `pattern`, and `None` for
+    /// every node that is visited.
     fn visit<'a, B>(
         &'a self,
         pattern: &str,
-        each: &mut impl FnMut(&'a V) -> ControlFlow<B>,
+        each: &mut impl FnMut(Option<&'a V>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         let (token, after) = split(pattern);
         if token == ">" {
             return self.visit_below(each);
         }
         if let Some(value) = &self.rest_value {
-            each(value)?;
+            each(Some(value))?;
         }
         if let Some(star) = &self.star {
             star.visit_after(after, each)?;
@@ -252,21 +277,29 @@ impl<V> Node<V> {
     fn visit_after<'a, B>(
         &'a self,
         after: Option<&str>,
-        each: &mut impl FnMut(&'a V) -> ControlFlow<B>,
+        each: &mut impl FnMut(Option<&'a V>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
-        match after {
-            Some(after) => self.visit(after, each),
-            None => self.value.iter().try_for_each(each),
+        each(None)?;
+        match (after, &self.value) {
+            (Some(after), _) => self.visit(after, each),
+            (None, Some(value)) => each(Some(value)),
+            (None, None) => ControlFlow::Continue(()),
         }
     }
 
     /// Passes to `each` the value of every pattern that has at least one more token after this node.
-    fn visit_below<'a, B>(&'a self, each: &mut impl FnMut(&'a V) -> ControlFlow<B>) -> ControlFlow<B> {
+    fn visit_below<'a, B>(
+        &'a self,
+        each: &mut impl FnMut(Option<&'a V>) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
         if let Some(value) = &self.rest_value {
-            each(value)?;
+            each(Some(value))?;
         }
         let mut visit_child = |child: &'a Node<V>| {
-            child.value.iter().try_for_each(&mut *each)?;
+            each(None)?;
+            if let Some(value) = &child.value {
+                each(Some(value))?;
+            }
             child.visit_below(each)
         };
         if let Some(star) = &self.star {

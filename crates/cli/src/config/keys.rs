@@ -233,6 +233,13 @@ pub const KEYS: &[ConfigKey] = &[
         help: "Maximum memory for records, states, topics, subscriptions and requests in progress; at least 1MiB",
     },
     ConfigKey {
+        name: "memory_of_tenant_max",
+        value: "BYTES|auto",
+        default: "auto",
+        help: "Maximum memory of a tenant without memory_bytes in the users file, if there are several tenants; auto is half of \
+               memory_bytes_max",
+    },
+    ConfigKey {
         name: "cluster.listen",
         value: "ADDRESS|off",
         default: "off",

@@ -12,6 +12,7 @@ pub(super) fn node(raw: &RawConfig) -> Result<NodeLimits> {
     let narrow = |name| count(raw, name).map(|count| u32::try_from(count).unwrap_or(u32::MAX));
     let defaults = NodeLimits::with_memory(memory(raw)?);
     Ok(NodeLimits {
+        tenant_bytes_max: state(raw, "memory_of_tenant_max", defaults.tenant_bytes_max)?,
         topics_max: count(raw, "limits.topics")?,
         groups_max: count(raw, "limits.groups")?,
         group_idle_max: duration_or_zero(raw, "limits.group_idle")?,
@@ -72,12 +73,12 @@ fn memory(raw: &RawConfig) -> Result<u64> {
     }
 }
 
-/// The smallest amount of memory in bytes that the configuration accepts for keys or for tasks. It suffices for the
-/// small values of a few clients.
+/// The smallest amount of memory in bytes that the configuration accepts for keys, for tasks, or for a tenant. It
+/// suffices for the small values of a few clients.
 const STATE_BYTES_MIN: u64 = 64 << 10;
 
-/// Reads `kv.bytes_max`, the limit for the size of all keys, or `tasks.bytes_max`, the limit for all tasks; `name` says
-/// which. Returns the number `auto` if the configured value is the word `auto`.
+/// Reads `kv.bytes_max`, the limit for the size of all keys, `tasks.bytes_max`, the limit for all tasks, or
+/// `memory_of_tenant_max`; `name` says which. Returns the number `auto` if the configured value is the word `auto`.
 fn state(raw: &RawConfig, name: &str, auto: u64) -> Result<u64> {
     if raw.get(name).text == "auto" {
         return Ok(auto);

@@ -185,6 +185,6 @@ impl Node {
             ))
         };
         let logs = found.ok_or_else(unknown)?.logs().iter().map(|log| (Arc::clone(log), None)).collect();
-        Ok(SelectedLogs { logs, newcomers: None })
+        Ok(SelectedLogs::complete(logs))
     }
 }

@@ -63,7 +63,8 @@ impl Node {
     pub fn has_lagging_mirrors(&self) -> bool {
         let is_durable = |topic: &Topic| topic.config().durable.is_some();
         let is_behind = |subscriber: &SubscriberInfo| is_shared_mirror(subscriber) && subscriber.lag > 0;
-        let durable = self.registry().page(None, "", usize::MAX, &NameRanges::all(), is_durable).topics;
+        let durable =
+            self.registry().page(None, "", usize::MAX, usize::MAX, &NameRanges::all(), is_durable).topics;
         durable.iter().any(|topic| topic.subscribers().iter().any(is_behind))
     }
 }

@@ -16,6 +16,10 @@ use super::users::{AccessTenant, TenantLimits};
 /// exist yet. Later, it counts only if it exists.
 const CREATING_NS_MAX: u64 = 60_000_000_000;
 
+/// If a tenant has no memory limit of its own, its topics leave the tenant's memory divided by this number to its
+/// connections.
+const CONNECTIONS_SHARE: u64 = 4;
+
 /// The shared resources and limits of a tenant's users.
 #[derive(Debug)]
 pub(crate) struct Tenancy {
@@ -74,18 +78,24 @@ impl CreatedTopic {
 }
 
 impl Tenancy {
-    /// Creates the state of a tenant. Topics that already exist count towards the tenant's limit.
-    pub(super) fn new(name: &str, tenant: &AccessTenant, node: &Node) -> Tenancy {
+    /// Creates the state of a tenant. Topics that already exist count towards the tenant's limit. `is_only` says that all
+    /// users belong to this tenant.
+    pub(super) fn new(name: &str, tenant: &AccessTenant, is_only: bool, node: &Node) -> Tenancy {
         let limits = tenant.limits;
-        let budget = || match limits.memory_bytes {
-            Some(bytes) => node.budget().child(bytes),
-            None => Arc::clone(node.budget()),
+        let (budget, connection_budget) = match limits.memory_bytes {
+            Some(bytes) => (node.budget().child(bytes), node.budget().child(bytes)),
+            None if is_only => (Arc::clone(node.budget()), Arc::clone(node.budget())),
+            None => {
+                let bytes = node.config().limits.tenant_bytes_max;
+                let together = node.budget().child(bytes);
+                (together.child(bytes - bytes / CONNECTIONS_SHARE), together)
+            }
         };
         let tenancy = Tenancy {
             name: name.to_owned(),
             node: node.clone(),
-            budget: budget(),
-            connection_budget: budget(),
+            budget,
+            connection_budget,
             quota: AccessQuota::new(format!("tenants.{name}"), limits.together),
             limits: Mutex::new(limits),
             topics: Mutex::default(),

@@ -10,7 +10,7 @@ use dunlin::topic::{
     PublishError, ReliableOptions, Retention, Subscribe as _, SubscribeOptions, TopicConfig, Waiter,
 };
 use dunlin::wire::ErrorCode;
-use dunlin::{Config, Node, TopicError, User as _};
+use dunlin::{Config, Node, NodeLimits, TopicError, User as _};
 
 use super::*;
 use crate::append::{AppendRequest, append_when_there_is_room, try_append};
@@ -62,6 +62,39 @@ fn users_file(digest: &str, permissions: &str) -> String {
 }
 
 const NO_USERS: &str = "# nobody\n";
+
+#[test]
+fn tenant_without_a_limit_leaves_memory_to_other_tenants() {
+    let node_with = |memory: u64| {
+        let limits = NodeLimits::with_memory(memory);
+        Node::start(Config { limits, ..Config::default() }).unwrap()
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("users.toml");
+    let open = |node: &Node, other_tenant: &str| {
+        let tokens = [new_token().unwrap().1, new_token().unwrap().1];
+        let users = format!(
+            "[tenants.a]\n[tenants.b]\n[users.ana]\ntenant = \"a\"\ntokens = [\"{}\"]\n\
+             [users.eve]\ntenant = \"{other_tenant}\"\ntokens = [\"{}\"]\n",
+            tokens[0], tokens[1]
+        );
+        fs::write(&file, users).unwrap();
+        Access::open(&file, node, AccessLimits::default()).unwrap()
+    };
+    let node = node_with(8 << 20);
+    let access = open(&node, "b");
+    let (ana, eve) = (access.account("ana").unwrap(), access.account("eve").unwrap());
+    assert_eq!(eve.tenant().budget().room(), 3 << 20);
+    eve.tenant().budget().charge(3 << 20).unwrap();
+    eve.tenant().connection_budget().charge(1 << 20).unwrap();
+    assert!(eve.tenant().connection_budget().charge(1).is_err(), "half of the memory is used");
+    assert_eq!(ana.tenant().budget().room(), 3 << 20);
+    // The only tenant may use all memory.
+    let node = node_with(8 << 20);
+    let access = open(&node, "a");
+    let eve = access.account("eve").unwrap();
+    assert_eq!(eve.tenant().budget().room(), node.budget().room());
+}
 
 #[test]
 fn login_is_refused_if_credentials_change_after_its_check() {

@@ -101,7 +101,7 @@ pub struct TenantLimits {
     /// read it.
     pub topic_idle: Option<Duration>,
     /// Maximum memory of the topics that the tenant's users create, bytes. The tenant's connections together may take
-    /// the same amount in addition.
+    /// the same amount in addition. If `None`, [`tenant_bytes_max`](dunlin::NodeLimits::tenant_bytes_max) applies.
     pub memory_bytes: Option<u64>,
 }
 

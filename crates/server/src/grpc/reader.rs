@@ -20,6 +20,7 @@ use dunlin::topic::{
 };
 use dunlin::wire::ErrorCode;
 use dunlin::{CursorFuture, Refused};
+use tokio::runtime::Handle;
 use tonic::{Code, Status};
 
 use super::connection::StreamRegistration;
@@ -30,6 +31,7 @@ use super::writer::EventWriter;
 use crate::access::SubscriptionAccess;
 use crate::charging::charge_subscriptions;
 use crate::departures::DepartureKind;
+use crate::session::turn::{LOGS_PER_TURN, TurnWork, pause_after};
 use crate::shared::STOP;
 
 /// When new records wake a subscription, the subscription wakes at most this many others, as in Dunlin's own protocol.
@@ -77,6 +79,8 @@ pub(super) struct SubscriptionReader {
     held: Vec<(Cursor, MemoryCharge)>,
     open_channels: usize,
     queue: VecDeque<u32>,
+    /// The logs that have notified the subscription, and are not in the queue yet.
+    woken: VecDeque<u32>,
     newcomers: Option<Arc<NewLogs>>,
     resumed: Option<ResumePositions>,
     waiter: Arc<Waiter>,
@@ -133,6 +137,7 @@ impl SubscriptionReader {
             held: Vec::new(),
             open_channels: 0,
             queue: VecDeque::new(),
+            woken: VecDeque::new(),
             newcomers,
             resumed,
             waiter,
@@ -144,12 +149,14 @@ impl SubscriptionReader {
             validity,
             registration,
         };
-        for (log, filter) in logs {
+        for (opened, (log, filter)) in logs.into_iter().enumerate() {
             let start = reader.start_of(&log);
             reader.open(log, filter, start)?;
+            pause_after(opened).await;
         }
-        for (_, opening) in std::mem::take(&mut reader.opening) {
+        for (added, (_, opening)) in std::mem::take(&mut reader.opening).into_iter().enumerate() {
             reader.add(opening.await)?;
+            pause_after(added).await;
         }
         Ok(reader)
     }
@@ -267,7 +274,8 @@ impl SubscriptionReader {
             if self.open_channels == 0 && self.opening.is_empty() && self.newcomers.is_none() {
                 return Poll::Ready(Err(status(&Refused::from(&SubscribeError::Closed))));
             }
-            if (reads == READS_PER_POLL || skips.is_spent()) && !self.queue.is_empty() {
+            let is_turn_over = reads == READS_PER_POLL || skips.is_spent() || !self.woken.is_empty();
+            if is_turn_over && !(self.queue.is_empty() && self.woken.is_empty()) {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -279,18 +287,23 @@ impl SubscriptionReader {
 
     fn handle_notifications(&mut self) -> Result<(), Refused> {
         let (mut has_new_logs, mut stop, mut unsubscribed) = (false, false, false);
-        let SubscriptionReader { waiter, channels, queue, .. } = self;
+        let SubscriptionReader { waiter, woken, .. } = self;
         waiter.take_ready(|token| match token {
             NewLogs::TOKEN => has_new_logs = true,
             STOP => stop = true,
             UNSUBSCRIBED => unsubscribed = true,
-            number => {
-                if let Some(Some(channel)) = channels.get_mut(number as usize) {
-                    channel.cursor.handle_wake_many(PASSED_WAKES_MAX);
-                    queue.push_back(number);
-                }
-            }
+            number => woken.push_back(number),
         });
+        let mut work = TurnWork::default();
+        while !work.is_spent()
+            && let Some(number) = self.woken.pop_front()
+        {
+            work.add(1);
+            if let Some(Some(channel)) = self.channels.get_mut(number as usize) {
+                channel.cursor.handle_wake_many(PASSED_WAKES_MAX);
+                self.queue.push_back(number);
+            }
+        }
         if unsubscribed {
             return Err(Refused::new(ErrorCode::Ended, ""));
         }
@@ -474,10 +487,29 @@ impl Channel {
 
 impl Drop for SubscriptionReader {
     fn drop(&mut self) {
-        for (number, channel) in self.channels.iter_mut().enumerate() {
-            if let Some(channel) = channel {
-                channel.cursor.leave(&self.waiter, number as u32);
+        let (channels, waiter) = (std::mem::take(&mut self.channels), Arc::clone(&self.waiter));
+        match Handle::try_current() {
+            Ok(runtime) if channels.len() > LOGS_PER_TURN => {
+                drop(runtime.spawn(leave_logs(channels, waiter)))
+            }
+            _ => {
+                let open = channels.into_iter().enumerate();
+                open.for_each(|(number, channel)| leave_log(number, channel, &waiter));
             }
         }
+    }
+}
+
+/// Leaves the logs of a subscription that has ended, with pauses in which the thread's other sessions run.
+async fn leave_logs(channels: Vec<Option<Box<Channel>>>, waiter: Arc<Waiter>) {
+    for (number, channel) in channels.into_iter().enumerate() {
+        leave_log(number, channel, &waiter);
+        pause_after(number).await;
+    }
+}
+
+fn leave_log(number: usize, channel: Option<Box<Channel>>, waiter: &Arc<Waiter>) {
+    if let Some(mut channel) = channel {
+        channel.cursor.leave(waiter, number as u32);
     }
 }

@@ -13,6 +13,7 @@ use super::proto::dunlin as v1;
 use super::reader::{ReaderSetup, ResumePositions, SubscriptionReader};
 use super::translate::on_gap;
 use crate::access::SubscriptionAccess;
+use crate::session::turn::find_logs;
 
 /// Size of a batch if the request states none, bytes.
 const BATCH_BYTES_DEFAULT: usize = 32 << 10;
@@ -77,8 +78,12 @@ pub(super) async fn begin(
         prepared.map_err(|error| Refused::from(&error))?;
         let shared_newcomers =
             || Arc::clone(newcomers.get_or_insert_with(|| NewLogs::with_waiter(Arc::clone(&waiter))));
-        let selected = connection.node.select(&pattern, options.start, missing, shared_newcomers);
-        logs.extend(selected.map_err(|error| Refused::from(&error))?.logs);
+        let selected = connection.node.select_in_parts(&pattern, options.start, missing, shared_newcomers);
+        let mut selected = selected.map_err(|error| Refused::from(&error))?;
+        find_logs(&connection.node, &mut selected, limits.channels_max).await;
+        logs.extend(selected.logs);
+        // A request may have many subjects.
+        tokio::task::yield_now().await;
         owns_all &= matches!(logs.as_slice(), [(log, _)] if connection.node.owns_all_of(log, &pattern));
         patterns.push(pattern);
     }

@@ -11,6 +11,7 @@ use dunlin::topic::{Pattern, Topic};
 use super::context::Context;
 use super::problem::Problem;
 use super::query::QueryParameters;
+use crate::session::turn::SEARCHED_TOPICS;
 
 /// Number of topics after which a request stops, at the end of a page.
 const EXAMINED_MAX: usize = 200_000;
@@ -52,8 +53,12 @@ impl TopicFilter {
         let (mut topics, mut examined) = (Vec::new(), 0);
         let mut next = after.to_owned();
         loop {
-            let page = context.node().topics(self.pattern.as_ref(), &next, self.page_topics(context, limit));
-            examined += page.topics.len();
+            // Each request has a turn of its own, even if a client sends many requests at once.
+            tokio::task::yield_now().await;
+            let topics_max = self.page_topics(context, limit);
+            let page =
+                context.node().topics_within(self.pattern.as_ref(), &next, topics_max, SEARCHED_TOPICS);
+            examined += SEARCHED_TOPICS;
             for (at, topic) in page.topics.iter().enumerate() {
                 next = topic.name().to_owned();
                 if self.accepts(topic) {
@@ -67,10 +72,10 @@ impl TopicFilter {
             if !page.more {
                 return TopicPage { topics, more: false, next: None };
             }
+            next = page.next.unwrap_or(next);
             if examined >= EXAMINED_MAX {
                 return TopicPage { topics, more: true, next: Some(next) };
             }
-            tokio::task::yield_now().await;
         }
     }
 

@@ -21,6 +21,7 @@ use super::routes::PathName;
 use super::settings::{Settings, settings_json};
 use super::topic_filter::{TopicFilter, state_of};
 use crate::figures::{ClusterFigures, OwnerFigures, SUBSCRIBERS_SHOWN, TopicFigures};
+use crate::session::turn::pause_after;
 
 const LIMIT_DEFAULT: usize = 100;
 
@@ -34,7 +35,11 @@ pub(super) async fn list(
     let limit = query.count("limit", LIMIT_DEFAULT, context.node().config().limits.page_topics_max)?;
     let page = topic_filter.page(&context, query.get("after").unwrap_or(""), limit).await;
     let figures = context.shared().figures_of(&page.topics).await;
-    let mut topics: Vec<_> = page.topics.iter().map(|topic| topic_json(&context, topic, &figures)).collect();
+    let mut topics = Vec::with_capacity(page.topics.len());
+    for (described, topic) in page.topics.iter().enumerate() {
+        topics.push(topic_json(&context, topic, &figures));
+        pause_after(described).await;
+    }
     if !page.more && topic_filter.accepts_all() {
         // The end of the list names the durable topics that could not be opened.
         let refused = context.node().refused_topics();

@@ -54,6 +54,7 @@ use crate::session::pace::PausedChannels;
 use crate::session::scratch::{self, READ_BYTES, Scratch};
 use crate::session::spin::Spin;
 use crate::session::timer::Timer;
+use crate::session::turn::TurnWork;
 use crate::session::{ConnectionLost, RoundProgress};
 use crate::session_trace::SessionTrace;
 use crate::shared::{LOGIN, NODES, STOP, SessionGuard, SharedServer, USERS};
@@ -71,7 +72,9 @@ use publish::{BatchLimits, BlockedPublish, PublishedBatch, SubscriberPressure};
 use refusals::PendingRefusals;
 use replies::ReplySubjectSet;
 use subscriber_queries::SubscriberQueries;
-use subscription::{Channel, PendingChannel, Subscription};
+use subscription::{
+    Channel, FilteredLog, LeavingSubscription, PendingChannel, StartingSubscription, Subscription,
+};
 use targets::{PublishTargets, TargetSearch};
 
 /// When new records wake a session, it wakes at most this many other sessions.
@@ -108,10 +111,12 @@ pub(crate) struct Session {
     reading_is_paused: bool,
     /// Whether the last read was large, so that other sessions of the thread run first.
     is_large_read: bool,
-    /// Work of this round, as a number of operations. Published records do not count, because the number of bytes in a
-    /// read limits them.
-    work: usize,
-    /// Whether `unread` contains complete operations, which the next round handles.
+    /// The work of the client's operations in this turn. Published records do not count, because the number of bytes in
+    /// a read limits them.
+    commands: TurnWork,
+    /// The work of deliveries in this turn, and of ending subscriptions.
+    delivery: TurnWork,
+    /// Whether `unread` contains complete operations, which the next turn handles.
     has_unhandled: bool,
     /// Maximum number of bytes of the next read. It depends on the size of recent operations.
     read_bytes: usize,
@@ -142,6 +147,15 @@ pub(crate) struct Session {
     ending: HashSet<u32>,
     /// Notifies the session of new topics' logs, and names the subscriptions that must read them.
     new_logs: Arc<NewLogArrivals>,
+    /// The newest subscription, if it does not read all its logs yet. No further operation is handled until it does.
+    starting: Option<StartingSubscription>,
+    /// The logs of new topics that subscriptions must begin to read, with the numbers of the subscriptions.
+    arrived_logs: VecDeque<(u32, FilteredLog)>,
+    /// The subscriptions that the client has ended, but whose last records are not determined yet, each with the lowest
+    /// number of the channels that are left. No further operation is handled until this list is empty.
+    draining: VecDeque<(u32, u32)>,
+    /// The channels and memberships of subscriptions that have ended.
+    leaving: Vec<LeavingSubscription>,
     /// The number of each subscription, by the name (`sid`) that the client chose for it.
     by_sid: HashMap<Box<[u8]>, u32>,
     channels: HashMap<u32, Box<Channel>>,
@@ -163,6 +177,8 @@ pub(crate) struct Session {
     members_filled_output: bool,
     /// The last number that was assigned to a subscription, channel or member.
     number_last: u32,
+    /// Tokens with which logs and groups have notified the session.
+    woken: VecDeque<u32>,
     /// Channels that may have records to send, in the order in which they are served.
     channel_queue: VecDeque<u32>,
     /// Whether so many records were skipped that other sessions of the thread must run before this session continues.
@@ -222,7 +238,8 @@ impl Session {
             trickles: 0,
             reading_is_paused: false,
             is_large_read: false,
-            work: 0,
+            commands: TurnWork::default(),
+            delivery: TurnWork::default(),
             has_unhandled: false,
             read_bytes: READ_BYTES,
             unread_since: None,
@@ -245,6 +262,10 @@ impl Session {
             subscriptions: HashMap::new(),
             ending: HashSet::new(),
             new_logs: Arc::default(),
+            starting: None,
+            arrived_logs: VecDeque::new(),
+            draining: VecDeque::new(),
+            leaving: Vec::new(),
             by_sid: HashMap::new(),
             channels: HashMap::new(),
             opening: BTreeMap::new(),
@@ -256,6 +277,7 @@ impl Session {
             member_queue: VecDeque::new(),
             members_filled_output: false,
             number_last: 0,
+            woken: VecDeque::new(),
             channel_queue: VecDeque::new(),
             is_skip_budget_spent: false,
             paused_channels: PausedChannels::default(),
@@ -288,8 +310,11 @@ impl Session {
         cx: &mut Context<'_>,
         scratch: &mut Scratch,
     ) -> Result<Poll<()>, ConnectionLost> {
+        self.commands.begin();
+        self.delivery.begin();
         for _ in 0..self.spin.rounds_per_poll() {
             self.handle_notifications();
+            self.end_leaving();
             self.poll_opening(cx);
             self.channel_queue.extend(self.paused_channels.take_ended(&scratch.pace));
             // If channels or members may have something to send, writes before the next read.
@@ -300,10 +325,12 @@ impl Session {
             if self.may_close()? {
                 return Ok(Poll::Ready(()));
             }
-            if [wrote_first, read, wrote].contains(&RoundProgress::Some) {
+            // Work that is left over continues in the next turn, after the thread's other sessions.
+            let is_turn_over = self.commands.is_spent() || self.delivery.is_spent();
+            if is_turn_over || [wrote_first, read, wrote].contains(&RoundProgress::Some) {
                 self.spin.record_success();
                 let is_long_skip = std::mem::take(&mut self.is_skip_budget_spent);
-                if std::mem::take(&mut self.is_large_read) || is_long_skip {
+                if std::mem::take(&mut self.is_large_read) || is_long_skip || is_turn_over {
                     break;
                 }
             } else if self.sleep(cx) {
@@ -326,7 +353,7 @@ impl Session {
     fn handle_notifications(&mut self) {
         let (mut has_new_logs, mut stop, mut users, mut owner_responded, mut nodes) =
             (false, false, false, false, false);
-        let Session { waiter, channels, channel_queue, members, member_queue, blocked, .. } = self;
+        let Session { waiter, woken, blocked, .. } = self;
         waiter.take_ready(|token| match token {
             Waiter::ROOM => blocked.iter_mut().for_each(BlockedPublish::on_room),
             NewLogs::TOKEN => has_new_logs = true,
@@ -336,22 +363,16 @@ impl Session {
             NODES => nodes = true,
             // The login's result is read when CONNECT is handled again, which this wakeup causes.
             LOGIN => {}
-            number => {
-                if let Some(channel) = channels.get_mut(&number) {
-                    channel.cursor.handle_wake_many(PASSED_WAKES_MAX);
-                    channel_queue.push_back(number);
-                } else if let Some(member) = members.get_mut(&number) {
-                    member.is_waiting = false;
-                    member_queue.push_back(number);
-                }
-            }
+            number => woken.push_back(number),
         });
+        self.queue_woken();
         if users {
             self.on_users_changed();
         }
         if has_new_logs {
-            self.read_new_logs();
+            self.take_new_logs();
         }
+        self.continue_unfinished();
         if owner_responded {
             self.handle_owner_responses();
         }
@@ -361,6 +382,34 @@ impl Session {
         if stop {
             self.begin_closing();
         }
+    }
+
+    /// Queues the channels and members that were notified.
+    fn queue_woken(&mut self) {
+        while !self.delivery.is_spent()
+            && let Some(number) = self.woken.pop_front()
+        {
+            self.delivery.add(1);
+            if let Some(channel) = self.channels.get_mut(&number) {
+                channel.cursor.handle_wake_many(PASSED_WAKES_MAX);
+                self.channel_queue.push_back(number);
+            } else if let Some(member) = self.members.get_mut(&number) {
+                member.is_waiting = false;
+                self.member_queue.push_back(number);
+            }
+        }
+    }
+
+    /// Whether operations that were handled have work left which must be done before the next operation.
+    fn has_unfinished(&self) -> bool {
+        self.starting.is_some() || !self.arrived_logs.is_empty() || !self.draining.is_empty()
+    }
+
+    /// Continues the work that must be done before the next operation, as far as this turn allows.
+    fn continue_unfinished(&mut self) {
+        self.continue_starting();
+        self.read_arrived_logs();
+        self.continue_draining();
     }
 
     /// Prepares the session for waiting: its task is woken when there is work. Returns false if there is work already.
@@ -391,9 +440,14 @@ impl Session {
 
     /// Ends some of the subscriptions after the connection has ended. Returns whether no subscription is left.
     fn end_next_subscriptions(&mut self) -> bool {
+        self.delivery.begin();
+        self.end_leaving();
+        if self.delivery.is_spent() {
+            return false;
+        }
         let numbers: Vec<u32> = self.subscriptions.keys().take(SUBSCRIPTIONS_PER_POLL).copied().collect();
         numbers.into_iter().for_each(|number| self.end_subscription(number));
-        self.subscriptions.is_empty()
+        self.subscriptions.is_empty() && self.leaving.is_empty()
     }
 }
 

@@ -54,6 +54,7 @@ use crate::shared::{LOGIN, NODES, STOP, SessionGuard, SharedServer, USERS};
 use crate::stream::Stream;
 
 use crate::session::timer::Timer;
+use crate::session::turn::{LOGS_PER_TURN, TurnWork};
 use access::LoginState;
 use closing::Closing;
 use control::{CONTROL_RESULT, ControlRequests};
@@ -66,13 +67,17 @@ use publish::SessionPublishers;
 use scratch::Scratch;
 use spin::Spin;
 use stored::{PendingAcks, STORED};
-use subscription::{Channel, HeldChannel, PendingChannel, ResumePositions, Subscription};
+use subscription::{
+    Channel, EndingSubscription, HeldChannel, PendingChannel, ResumePositions, Subscription,
+};
 use tasks::{TASK_RESULT, TaskRequests};
 
 /// When a session is woken by new records, it notifies at most this many other sessions. With 16, three steps suffice
 /// to notify 1,000 subscribers. With 2, ten steps would be necessary, and each step may have to wait until its thread
 /// is free.
 const PASSED_WAKES_MAX: usize = 16;
+/// When a connection has closed, this many of its channels are ended before other sessions of the thread run.
+const CHANNELS_PER_POLL: usize = LOGS_PER_TURN;
 /// Above this many bytes of unsent output other than records, the session stops reading from the client.
 const CONTROL_BYTES_MAX: usize = 64 << 10;
 
@@ -97,6 +102,13 @@ pub(crate) struct Session {
     unread_needs: usize,
     /// Number of bytes of a refused message that must still be skipped.
     skip_bytes: usize,
+    /// Whether `unread` begins with a complete message that the next turn handles.
+    has_unhandled: bool,
+    /// The work of the client's messages in this turn. Published records do not count, because the number of bytes in a
+    /// read limits them.
+    commands: TurnWork,
+    /// The work of deliveries in this turn, and of announcing logs and ending subscriptions.
+    delivery: TurnWork,
     /// Number of bytes in `unread` that were already searched for credit messages. A credit message takes effect before
     /// the messages that wait in front of it.
     scanned_bytes: usize,
@@ -118,8 +130,12 @@ pub(crate) struct Session {
     resuming_positions: usize,
     /// For each subscription that has not started yet, its options for following a state.
     following: HashMap<u32, Follow>,
+    /// Numbers of the subscriptions whose lists of new logs must be read.
+    with_new_logs: VecDeque<u32>,
     /// Subscriptions with logs that were not announced to the client yet.
     announcing: VecDeque<u32>,
+    /// Subscriptions that have ended, but still have channels.
+    ending: VecDeque<EndingSubscription>,
     /// Channels that wait for another node to return their start position.
     opening: Vec<PendingChannel>,
     /// Channels that wait until the subscription has delivered an earlier topic to its end.
@@ -130,10 +146,14 @@ pub(crate) struct Session {
     channel_last: u32,
     /// Memberships in groups, by the number of the subscription.
     members: HashMap<u32, GroupMembership>,
+    /// Memberships that have ended, but still have to leave their groups.
+    leaving_members: Vec<GroupMembership>,
     /// For each token of the waiter that belongs to a membership, the number of this membership.
     member_tokens: HashMap<u32, u32>,
     /// Numbers of the memberships that may have something to send, in order.
     member_queue: VecDeque<u32>,
+    /// Tokens with which logs and groups have notified the session.
+    woken: VecDeque<u32>,
     /// Numbers of the channels that may have something to send, in order.
     channel_queue: VecDeque<u32>,
     /// Whether the session has skipped so many records that other sessions of the thread must run first.
@@ -151,6 +171,8 @@ pub(crate) struct Session {
     from_node: bool,
     /// If the client is another node, registers this connection as the newest of that node.
     node_connection: Option<NodeConnection>,
+    /// Whether the connection has ended. The session then only ends its channels.
+    is_over: bool,
     _guard: Option<SessionGuard>,
 }
 
@@ -215,6 +237,9 @@ impl Session {
             unread: Vec::new(),
             unread_needs: 0,
             skip_bytes: 0,
+            has_unhandled: false,
+            commands: TurnWork::default(),
+            delivery: TurnWork::default(),
             scanned_bytes: 0,
             outbound: OutboundBuffer::default(),
             publishing: SessionPublishers::default(),
@@ -229,15 +254,19 @@ impl Session {
             resuming: HashMap::new(),
             resuming_positions: 0,
             following: HashMap::new(),
+            with_new_logs: VecDeque::new(),
             announcing: VecDeque::new(),
+            ending: VecDeque::new(),
             opening: Vec::new(),
             held: Vec::new(),
             opening_is_stale: false,
             channels: HashMap::new(),
             channel_last: 0,
             members: HashMap::new(),
+            leaving_members: Vec::new(),
             member_tokens: HashMap::new(),
             member_queue: VecDeque::new(),
+            woken: VecDeque::new(),
             channel_queue: VecDeque::new(),
             is_skip_budget_spent: false,
             paused_channels: PausedChannels::default(),
@@ -245,6 +274,7 @@ impl Session {
             session_trace,
             from_node: false,
             node_connection: None,
+            is_over: false,
             _guard: guard,
         }
     }
@@ -255,8 +285,12 @@ impl Session {
         cx: &mut Context<'_>,
         scratch: &mut Scratch,
     ) -> Result<Poll<()>, ConnectionLost> {
+        self.commands.begin();
+        self.delivery.begin();
         for _ in 0..self.spin.rounds_per_poll() {
             self.handle_notifications();
+            self.leave_next_groups();
+            self.end_next_channels();
             self.retry_parked();
             self.channel_queue.extend(self.paused_channels.take_ended(&scratch.pace));
             // Responses that are ready are sent before the next read.
@@ -270,9 +304,11 @@ impl Session {
             if self.may_close()? {
                 return Ok(Poll::Ready(()));
             }
-            if [wrote_first, read, wrote].contains(&RoundProgress::Some) {
+            // Work that is left over continues in the next turn, after the thread's other sessions.
+            let is_turn_over = self.commands.is_spent() || self.delivery.is_spent();
+            if is_turn_over || [wrote_first, read, wrote].contains(&RoundProgress::Some) {
                 self.spin.record_success();
-                if std::mem::take(&mut self.is_skip_budget_spent) {
+                if std::mem::take(&mut self.is_skip_budget_spent) || is_turn_over {
                     break;
                 }
             } else if self.sleep(cx) {
@@ -294,7 +330,7 @@ impl Session {
     fn handle_notifications(&mut self) {
         let (mut has_new_logs, mut room, mut stop, mut stored, mut users) =
             (false, false, false, false, false);
-        let Session { waiter, channels, channel_queue, member_tokens, member_queue, .. } = self;
+        let Session { waiter, woken, .. } = self;
         waiter.take_ready(|token| match token {
             Waiter::ROOM => room = true,
             NewLogs::TOKEN => has_new_logs = true,
@@ -306,21 +342,16 @@ impl Session {
             // Nothing is done here: the handling of HELLO fetches the result of the login.
             LOGIN => {}
             NODES => {}
-            number => {
-                if let Some(channel) = channels.get_mut(&number) {
-                    channel.cursor.handle_wake_many(PASSED_WAKES_MAX);
-                    channel_queue.push_back(number);
-                } else {
-                    member_queue.extend(member_tokens.get(&number));
-                }
-            }
+            number => woken.push_back(number),
         });
+        self.queue_woken();
         if users {
             self.on_users_changed();
         }
         if has_new_logs {
-            self.queue_new_logs();
+            self.with_new_logs.extend(self.new_logs.take());
         }
+        self.queue_new_logs();
         if room {
             self.publishing.on_room();
         }
@@ -329,6 +360,21 @@ impl Session {
         }
         if stop && self.must_close() {
             self.start_goodbye();
+        }
+    }
+
+    /// Queues the channels and memberships that were notified.
+    fn queue_woken(&mut self) {
+        while !self.delivery.is_spent()
+            && let Some(number) = self.woken.pop_front()
+        {
+            self.delivery.add(1);
+            if let Some(channel) = self.channels.get_mut(&number) {
+                channel.cursor.handle_wake_many(PASSED_WAKES_MAX);
+                self.channel_queue.push_back(number);
+            } else {
+                self.member_queue.extend(self.member_tokens.get(&number));
+            }
         }
     }
 
@@ -352,6 +398,20 @@ impl Session {
     fn is_blocked(&self) -> bool {
         self.publishing.blocked.is_some()
     }
+
+    /// Ends some of the channels and memberships after the connection has ended. Returns whether none is left.
+    fn end_next_after_close(&mut self) -> bool {
+        let numbers: Vec<u32> = self.channels.keys().take(CHANNELS_PER_POLL).copied().collect();
+        for number in numbers {
+            if let Some(mut channel) = self.channels.remove(&number) {
+                channel.cursor.leave(&self.waiter, number);
+            }
+        }
+        self.drop_next_members();
+        self.delivery.begin();
+        self.leave_next_groups();
+        self.channels.is_empty() && self.members.is_empty() && self.leaving_members.is_empty()
+    }
 }
 
 impl Future for Session {
@@ -359,13 +419,29 @@ impl Future for Session {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let session = self.get_mut();
-        scratch::with(|scratch| session.poll_rounds(cx, scratch)).unwrap_or(Poll::Ready(()))
+        if !session.is_over {
+            let polled = scratch::with(|scratch| session.poll_rounds(cx, scratch));
+            if polled.unwrap_or(Poll::Ready(())).is_pending() {
+                return Poll::Pending;
+            }
+            session.is_over = true;
+        }
+        if session.end_next_after_close() {
+            return Poll::Ready(());
+        }
+        // Other sessions of the thread run before more channels are ended.
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
         self.pending_acks.leave(&self.waiter);
+        while !self.leaving_members.is_empty() {
+            self.delivery.begin();
+            self.leave_next_groups();
+        }
         self.drop_members();
         for (number, mut channel) in self.channels.drain() {
             channel.cursor.leave(&self.waiter, number);

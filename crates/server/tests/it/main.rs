@@ -26,6 +26,7 @@ mod sights;
 mod subscribing;
 mod tls;
 mod topics;
+mod turns;
 mod waiting;
 mod workers;
 mod worlds;

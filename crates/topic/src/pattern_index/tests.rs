@@ -34,6 +34,21 @@ fn pattern_index_finds_topic_of_a_subject_by_name_or_wildcard() {
 }
 
 #[test]
+fn limited_search_reports_whether_it_visited_everything() {
+    let index = index(&["a.x", "b.x", "c.x", "c.y.z"]);
+    let search = |text: &str, nodes_max| {
+        let mut found = Vec::new();
+        let is_complete =
+            index.for_each_overlapping_within(&pattern(text), nodes_max, |value| found.push(*value));
+        (is_complete, found.len())
+    };
+    assert_eq!(search("c.x", 2), (true, 1));
+    assert_eq!(search("*.x", 6), (true, 3));
+    assert!(!search("*.x", 5).0);
+    assert!(!search("*.missing", 2).0, "nodes without a match count, too");
+}
+
+#[test]
 fn pattern_index_finds_every_topic_that_overlaps_a_pattern() {
     let index = index(&["a", "a.b", "b.*.x", "b.c.y", "c.>"]);
     assert_eq!(overlapping(&index, ">"), ["a", "a.b", "b.*.x", "b.c.y", "c.>"]);

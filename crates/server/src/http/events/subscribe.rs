@@ -15,6 +15,7 @@ use super::stream_positions::StreamPositions;
 use crate::charging::charge_subscriptions;
 use crate::http::context::Context;
 use crate::http::problem::Problem;
+use crate::session::turn::{find_logs, pause_after};
 
 /// A started subscriber, with the details that its event stream needs.
 #[derive(Debug)]
@@ -54,7 +55,8 @@ pub(in crate::http) async fn subscribe(
     let missing = MissingTopicPolicy::of(options.start, request.resume.is_some());
     node.prepare_select(&pattern, missing).await?;
     // `Start::Earliest` has no effect here, because each log gets its own start below.
-    let mut selected = node.select(&pattern, Start::Earliest, missing, NewLogs::new)?;
+    let mut selected = node.select_in_parts(&pattern, Start::Earliest, missing, NewLogs::new)?;
+    find_logs(node, &mut selected, RESUME_LOGS_MAX).await;
     if selected.logs.len() > RESUME_LOGS_MAX {
         return Err(Problem::from(Refused::limit(LOGS_MAX, RESUME_LOGS_MAX as u64)));
     }
@@ -71,7 +73,11 @@ pub(in crate::http) async fn subscribe(
         let late = request.resume.as_ref().map(|_| options.for_new_log(&log).0);
         node.open_cursor(log, late.as_ref().unwrap_or(&options), start, filter, ConsumeMode::Reads)
     };
-    let opening: Vec<_> = selected.logs.into_iter().map(&mut open).collect();
+    let mut opening = Vec::with_capacity(selected.logs.len());
+    for (opened, log) in selected.logs.into_iter().enumerate() {
+        opening.push(open(log));
+        pause_after(opened).await;
+    }
     let mut cursors = Vec::with_capacity(opening.len());
     for cursor in opening {
         cursors.push(cursor.await?);

@@ -37,9 +37,12 @@ use crate::http::context::Context;
 use crate::http::problem::Problem;
 use crate::http::publish::{PublishOptions, PublishTarget, position, publish_record};
 use crate::protocol::Protocol;
+use crate::session::turn::{COMMAND_WORK, TurnWork};
 use crate::stream::WebSocketStream;
 
 const READ_BYTES: usize = 16 << 10;
+/// Maximum number of subscriptions that start at the same time. Further ones start afterwards.
+const STARTING_MAX: usize = 16;
 /// How long a client has to read the reason why its connection ends.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The status of the WebSocket close frame when the node stops.
@@ -139,6 +142,11 @@ pub(super) async fn serve(context: Context, framed: WebSocketStream) {
         // If the client does not read the reason in time, the connection is dropped.
         let _ = timeout(CLOSE_TIMEOUT, socket.close(&why)).await;
     }
+    while let Some((_, subscription)) = socket.subscriptions.pop_first() {
+        drop(subscription);
+        // The subscription may have had many logs, so other sessions of the thread run first.
+        tokio::task::yield_now().await;
+    }
 }
 
 fn end_reason(refused: Refused) -> ConnectionEnd {
@@ -195,7 +203,14 @@ impl JsonSocket {
     }
 
     async fn serve_messages(&mut self) -> ConnectionEnd {
+        let mut work = TurnWork::default();
         loop {
+            work.add(COMMAND_WORK);
+            if work.is_spent() {
+                // Other sessions of the thread run, because the client may have sent many messages.
+                tokio::task::yield_now().await;
+                work.begin();
+            }
             let step = match poll_fn(|cx| self.poll_next(cx)).await {
                 Ok(next) => self.handle_event(next).await,
                 Err(end) => Err(end),
@@ -217,9 +232,9 @@ impl JsonSocket {
             self.pending_publish = None;
             return Poll::Ready(Ok(SocketEvent::Published(response)));
         }
-        for at in 0..self.pending_subscriptions.len() {
+        for at in 0..self.pending_subscriptions.len().min(STARTING_MAX) {
             if let Poll::Ready(outcome) = self.pending_subscriptions[at].1.as_mut().poll(cx) {
-                let (id, _) = self.pending_subscriptions.swap_remove(at);
+                let (id, _) = self.pending_subscriptions.remove(at);
                 return Poll::Ready(Ok(SocketEvent::SubscribeOutcome(id, outcome)));
             }
         }
@@ -315,9 +330,11 @@ impl JsonSocket {
             SocketEvent::Ready(id, Ok(())) => self.read(id).await,
             SocketEvent::Heartbeat => {
                 let mut out = Vec::new();
-                self.subscriptions
-                    .values_mut()
-                    .for_each(|subscription| subscription.write_heartbeat(&mut out));
+                for subscription in self.subscriptions.values_mut() {
+                    subscription.write_heartbeat(&mut out);
+                    // The subscription may have many logs, so other sessions of the thread run first.
+                    tokio::task::yield_now().await;
+                }
                 out.push(json!({"op": "heartbeat"}).to_string());
                 self.send(&out).await
             }

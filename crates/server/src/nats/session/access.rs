@@ -136,6 +136,16 @@ impl Session {
         // record.
         self.read_new_logs();
         let Some(subscription) = self.subscriptions.get(&number) else { return Ok(()) };
+        if let Some(starting) = self.starting.as_mut().filter(|starting| starting.number == number) {
+            let (node, pattern) = (&self.node, &subscription.pattern);
+            starting.logs.retain_mut(|(log, filter)| match node.readable_filter(pattern, log) {
+                Some(now) => {
+                    *filter = now;
+                    true
+                }
+                None => false,
+            });
+        }
         for number in &subscription.channels {
             let Some(channel) = self.channels.get_mut(number) else { continue };
             let filter = self.node.readable_filter(&subscription.pattern, channel.cursor.log());

@@ -66,8 +66,11 @@ impl Session {
         }
         self.phase = Phase::Closing(Closing::default());
         self.channel_queue.clear();
-        self.leave_groups();
+        self.queue_leaving_groups();
         self.blocked = None;
+        self.starting = None;
+        self.arrived_logs.clear();
+        self.draining.clear();
         // The rest of an incomplete operation is read and dropped, so it needs no buffer.
         self.unread = Vec::new();
         self.unread_needs = 0;

@@ -87,10 +87,12 @@ impl Session {
                 || selected.len() == WRITE_CHANNELS_MAX
                 || self.outbound.control.len() > CONTROL_BYTES_MAX
                 || skips.is_spent()
+                || self.delivery.is_spent()
             {
                 break;
             }
             let Some(number) = self.channel_queue.pop_front() else { break };
+            self.delivery.add(1);
             if self.prepare_channel(number, pace, &mut skips)
                 && let Some(channel) = self.channels.get_mut(&number)
                 // A channel may be in the queue twice, but is selected once.
@@ -112,6 +114,10 @@ impl Session {
         }
         loop {
             let Some(channel) = self.channels.get_mut(&number) else { return false };
+            if !self.leaving.is_empty() && !self.subscriptions.contains_key(&channel.subscription) {
+                // The subscription has ended, and its channels end one after another.
+                return false;
+            }
             match channel.cursor.fill_within(skips) {
                 _ if channel.is_through() => {
                     self.end_channel(number);

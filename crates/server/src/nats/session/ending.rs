@@ -12,8 +12,8 @@ use dunlin::topic::{NewLogs, Position};
 use dunlin::wire::nats::PONG;
 
 use super::connect::PROTOCOL;
-use super::reading::{OPERATIONS_PER_READ, SCANNED_PER_OPERATION};
 use super::{Phase, Session};
+use crate::session::turn::COMMAND_WORK;
 
 const PONGS_MAX: usize = 1_024;
 /// Maximum number of positions in logs for which the pending `PONG`s wait. At this number, the session stops reading.
@@ -48,9 +48,8 @@ impl PendingPongs {
 }
 
 impl Session {
-    /// Handles a `PING`: its `PONG` is sent after all messages that exist now.
+    /// Handles a `PING`, after all notifications: its `PONG` is sent after all messages that exist now.
     pub(super) fn pong(&mut self) {
-        self.handle_notifications();
         let ending = self.ending.iter().filter_map(|number| self.subscriptions.get(number));
         let ending = ending.flat_map(|subscription| &subscription.channels);
         let paused = self.paused_channels.channels();
@@ -70,12 +69,12 @@ impl Session {
         let members: Vec<_> = members.map(|(number, member)| (*number, member.last_seqs())).collect();
         let positions = channels.len() + members.len();
         let queued = self.channel_queue.len() + paused.len();
-        self.work += (positions + queued + self.opening.len() + self.members.len()) / SCANNED_PER_OPERATION;
+        self.commands.add_scan(positions + queued + self.opening.len() + self.members.len());
         self.pongs.positions += positions;
         self.pongs.pending.push_back(PendingPong { channels, members, positions });
         self.write_due_pongs();
         if self.pongs.is_full() {
-            self.work = self.work.max(OPERATIONS_PER_READ);
+            self.commands.spend();
         }
     }
 
@@ -124,28 +123,45 @@ impl Session {
     /// Ends a subscription after all messages that exist now are delivered.
     pub(super) fn drain_subscription(&mut self, number: u32) {
         // The record published last may have created a topic that this subscription must read.
-        self.read_new_logs();
-        self.finish_members(number);
+        self.take_new_logs();
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return };
-        subscription.is_ending = true;
-        self.ending.insert(number);
         subscription.newcomers = NewLogs::new();
         self.by_sid.remove(&subscription.sid);
-        let channels = subscription.channels.clone();
-        let mut must_wait = !subscription.members.is_empty();
-        for channel in &channels {
-            let Some(open) = self.channels.get_mut(channel) else { continue };
+        self.draining.push_back((number, 0));
+        self.continue_unfinished();
+    }
+
+    /// Determines the last records of the subscriptions in `draining`, as far as this turn allows. Channels that have
+    /// delivered these records end.
+    pub(super) fn continue_draining(&mut self) {
+        while self.arrived_logs.is_empty()
+            && !self.delivery.is_spent()
+            && let Some((number, first)) = self.draining.pop_front()
+        {
+            if first == 0 {
+                self.finish_members(number);
+            }
+            let Some(subscription) = self.subscriptions.get_mut(&number) else { continue };
+            subscription.is_ending = true;
+            self.ending.insert(number);
+            let Some(&channel) = subscription.channels.range(first..).next() else {
+                if subscription.has_ended() {
+                    self.end_subscription(number);
+                }
+                continue;
+            };
+            // The channel's subscription may end with the channel. It is then skipped above.
+            self.draining.push_front((number, channel + 1));
+            self.delivery.add(1);
+            let Some(open) = self.channels.get_mut(&channel) else { continue };
             let last = open.cursor.log().last();
             open.until = Some(last);
             if open.is_past(last) {
-                self.end_channel(*channel);
+                self.delivery.add(COMMAND_WORK);
+                self.end_channel(channel);
             } else {
-                must_wait = true;
-                self.channel_queue.push_back(*channel);
+                self.channel_queue.push_back(channel);
             }
-        }
-        if !must_wait {
-            self.end_subscription(number);
         }
     }
 }

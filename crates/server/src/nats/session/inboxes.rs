@@ -16,7 +16,6 @@ use dunlin::{Inbox, Node, TopicError};
 
 use super::Session;
 use super::publish::RetryFrom;
-use super::reading::SCANNED_PER_OPERATION;
 use super::subscription::{SEQUENCED, Subscription};
 use crate::access::{InboxClaim, Login};
 
@@ -109,7 +108,7 @@ impl Session {
             subscription.queue.is_none()
                 && patterns.iter().any(|pattern| pattern == subscription.pattern.as_str())
         };
-        self.work += self.subscriptions.len() / SCANNED_PER_OPERATION;
+        self.commands.add_scan(self.subscriptions.len());
         let Some((&number, subscription)) = self.subscriptions.iter().find(receives_reply) else {
             return Ok(());
         };

@@ -25,8 +25,10 @@ use dunlin::{JoinError, ShareMember, ShareOptions, TopicError};
 use super::access::subscription_error;
 use super::encode::{RecordPosition, write_head};
 use super::notices::put_notice;
+use super::subscription::LeavingSubscription;
 use super::{CONTROL_BYTES_MAX, Session};
 use crate::charging::charge_subscriptions;
+use crate::session::turn::COMMAND_WORK;
 
 /// Maximum number of records that a member receives before the next member's turn.
 const DELIVERY_RECORDS_MAX: usize = 64;
@@ -165,10 +167,14 @@ impl Session {
     /// Delivers records to the queued members, in turn.
     pub(super) fn deliver_to_members(&mut self) {
         for _ in 0..self.member_queue.len() {
-            if self.is_closing() || self.outbound.control.len() > CONTROL_BYTES_MAX {
+            if self.is_closing()
+                || self.outbound.control.len() > CONTROL_BYTES_MAX
+                || self.delivery.is_spent()
+            {
                 return;
             }
             let Some(number) = self.member_queue.pop_front() else { return };
+            self.delivery.add(COMMAND_WORK);
             match self.deliver_to_member(number) {
                 DeliveryOutcome::Waiting => {
                     self.members.get_mut(&number).into_iter().for_each(|member| member.is_waiting = true)
@@ -197,6 +203,7 @@ impl Session {
             .subscriptions
             .get(&subscription)
             .map_or_else(BTreeSet::new, |subscription| subscription.members.clone());
+        self.delivery.add(COMMAND_WORK * members.len());
         for number in members {
             let mut outcome = DeliveryOutcome::More;
             while self.outbound.control.len() <= CONTROL_BYTES_MAX && matches!(outcome, DeliveryOutcome::More)
@@ -316,10 +323,10 @@ impl Session {
                         }
                         // The topic's other logs may still have records. After a lost connection, the owner may report
                         // the end of a log again.
-                        Notice::Deleted { log, .. } => {
-                            if std::mem::replace(&mut member.deleted[usize::from(log.partition)], true) {
-                                continue;
-                            }
+                        Notice::Deleted { log, .. }
+                            if std::mem::replace(&mut member.deleted[usize::from(log.partition)], true) =>
+                        {
+                            continue;
                         }
                         _ => {}
                     }
@@ -348,6 +355,13 @@ impl Session {
         let (topic, group) = (Arc::clone(member.share.topic()), member.share.group().to_owned());
         member.share.leave();
         self.node.end_group(topic.name(), &group);
+    }
+
+    /// Leaves all groups, in later turns if they are many.
+    pub(super) fn queue_leaving_groups(&mut self) {
+        let members: BTreeSet<u32> = self.members.keys().copied().collect();
+        self.leaving.push(LeavingSubscription { channels: BTreeSet::new(), members });
+        self.end_leaving();
     }
 
     pub(super) fn leave_groups(&mut self) {

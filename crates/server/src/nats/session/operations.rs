@@ -4,9 +4,7 @@ use dunlin::wire::nats::{NatsOperation, OK};
 
 use super::publish::{PublishedBatch, RetryFrom};
 use super::{Phase, Session};
-
-/// Handling a `SUB` or `UNSUB` counts as much as handling this many other operations.
-const SUBSCRIPTION_WORK: usize = 8;
+use crate::session::turn::COMMAND_WORK;
 
 impl Session {
     /// Handles an operation. If it publishes a record, adds the record to the batch. Before any other operation,
@@ -30,13 +28,21 @@ impl Session {
         }
         self.publish_batch(batch)?;
         self.reset_pings();
-        self.work += match operation {
-            NatsOperation::Subscribe { .. } | NatsOperation::Unsubscribe { .. } => SUBSCRIPTION_WORK,
+        self.commands.add(match operation {
+            NatsOperation::Subscribe { .. } | NatsOperation::Unsubscribe { .. } => COMMAND_WORK,
             _ => 1,
-        };
+        });
         match operation {
             NatsOperation::Connect(json) => self.connect(json),
-            NatsOperation::Ping => self.pong(),
+            NatsOperation::Ping => {
+                self.handle_notifications();
+                if self.has_unfinished() || !self.woken.is_empty() {
+                    // The `PONG` may have to wait for channels that are opened in the next turn.
+                    self.has_unhandled = true;
+                    return Err(RetryFrom { from: offset });
+                }
+                self.pong()
+            }
             NatsOperation::Pong | NatsOperation::Publish(_) => {}
             NatsOperation::Subscribe { subject, queue, sid } => {
                 self.subscribe(subject, queue, sid, offset)?

@@ -16,7 +16,6 @@ use dunlin::{TopicError, now_ns, steady_ns};
 
 use super::Session;
 use super::access::{publish_error, publish_violation};
-use super::reading::SCANNED_PER_OPERATION;
 use super::targets::{PublishTarget, TargetError};
 
 /// Approximate maximum number of bytes of records that are appended together. A larger record is appended alone. The
@@ -355,7 +354,7 @@ impl Session {
     fn write_no_responders(&mut self, reply: &[u8]) {
         let Ok(reply) = std::str::from_utf8(reply) else { return };
         let Ok(subject) = Subject::parse(reply) else { return };
-        self.work += self.subscriptions.len() / SCANNED_PER_OPERATION;
+        self.commands.add_scan(self.subscriptions.len());
         let requester =
             self.subscriptions.values().find(|subscription| subscription.pattern.matches(subject));
         let Some(requester) = requester else { return };

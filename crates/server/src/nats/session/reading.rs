@@ -16,15 +16,10 @@ use super::publish::{PublishedBatch, RetryFrom, cleared};
 use super::{CONTROL_BYTES_MAX, Phase, Session};
 use crate::charging::UNCHARGED_UNREAD_BYTES_MAX;
 use crate::session::scratch::{READ_BYTES, Scratch};
+use crate::session::turn::WORK_PER_TURN;
 use crate::session::{ConnectionLost, RoundProgress};
 use crate::shared::SharedServer;
 
-/// Approximate number of operations that are handled after one read, about 20 µs of work. A client that sends without a
-/// pause delays the other clients of the thread by this time. For large operations, the size of the read buffer is the
-/// limit.
-pub(super) const OPERATIONS_PER_READ: usize = 512;
-/// Examining this many subscriptions, channels or members takes about as long as one operation.
-pub(super) const SCANNED_PER_OPERATION: usize = 4;
 /// The session never asks for fewer bytes than this in a read.
 const READ_BYTES_MIN: usize = 16 << 10;
 
@@ -59,6 +54,9 @@ impl Session {
             let unread = std::mem::take(&mut self.unread);
             self.handle_all(&unread, &mut scratch.nats.batch);
             return Ok(if self.is_login_pending() { RoundProgress::None } else { RoundProgress::Some });
+        }
+        if self.has_unfinished() && !self.is_closing() {
+            return Ok(RoundProgress::None);
         }
         if self.repeats.has_pending() {
             self.repeat_operations(&mut scratch.nats.batch);
@@ -207,14 +205,14 @@ impl Session {
         read
     }
 
-    /// Handles as many complete operations as fit in one round, and keeps the remaining bytes.
+    /// Handles as many complete operations as fit in one turn, and keeps the remaining bytes.
     pub(super) fn handle_all(&mut self, bytes: &[u8], memory: &mut PublishedBatch<'static>) {
         let mut batch = cleared(std::mem::take(memory));
         let (at, operations) = self.handle_each(bytes, &mut batch);
         self.repeats.on_handled(at);
         *memory = cleared(batch);
-        self.read_bytes = (at / operations.max(1) * OPERATIONS_PER_READ).clamp(READ_BYTES_MIN, READ_BYTES);
-        self.is_large_read = self.has_unhandled || operations > OPERATIONS_PER_READ / 2;
+        self.read_bytes = (at / operations.max(1) * WORK_PER_TURN).clamp(READ_BYTES_MIN, READ_BYTES);
+        self.is_large_read = self.has_unhandled || operations > WORK_PER_TURN / 2;
         self.operations = operations;
         if !self.is_closing() {
             self.unread = bytes[at..].to_vec();
@@ -245,14 +243,14 @@ impl Session {
         }
     }
 
-    /// Handles as many complete operations as fit in one round. Returns the number of handled bytes, and of operations.
+    /// Handles as many complete operations as fit in one turn. Returns the number of handled bytes, and of operations.
     fn handle_each<'b>(&mut self, bytes: &'b [u8], batch: &mut PublishedBatch<'b>) -> (usize, usize) {
         let limits = self.limits();
         let (mut at, mut operations) = (0, 0);
         self.unread_needs = 0;
-        (self.work, self.has_unhandled) = (0, false);
+        self.has_unhandled = false;
         while !self.is_closing() {
-            if self.work >= OPERATIONS_PER_READ && at < bytes.len() {
+            if (self.commands.is_spent() || self.has_unfinished()) && at < bytes.len() {
                 self.has_unhandled = true;
                 break;
             }

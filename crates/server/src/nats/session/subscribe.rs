@@ -19,9 +19,12 @@ use super::access::{LoginState, subscribe_violation, subscription_error};
 use super::inboxes::{is_inbox, is_single_inbox};
 use super::members::{group_of, partial_group_of};
 use super::publish::RetryFrom;
-use super::subscription::{Channel, FilteredLog, PendingChannel, SEQUENCED, Subscription};
+use super::subscription::{
+    Channel, FilteredLog, LeavingSubscription, PendingChannel, SEQUENCED, StartingSubscription, Subscription,
+};
 use crate::charging::charge_subscriptions;
 use crate::protocol::Protocol;
+use crate::session::turn::{COMMAND_WORK, SEARCHED_TOPICS};
 
 fn queue_name(queue: &[u8]) -> Result<&str, SubscriptionRefusal> {
     let Ok(queue) = std::str::from_utf8(queue) else {
@@ -94,6 +97,8 @@ impl Session {
             Ok(subject) => self.try_subscribe(subject, queue, sid),
         };
         match subscribed {
+            // The client is informed when the subscription reads all its logs.
+            Ok(()) if self.starting.is_some() => {}
             Ok(()) => self.write_ok(),
             Err(why) => {
                 let queue = queue.map(String::from_utf8_lossy);
@@ -171,7 +176,8 @@ impl Session {
         let charge = charge_subscriptions(&self.node, 1, texts)?;
         let number = self.next_number();
         let newcomers = NewLogs::with_arrivals(Arc::clone(&self.waiter), Arc::clone(&self.new_logs), number);
-        let logs = self.node.watch(&pattern, &newcomers)?;
+        let (logs, search) = self.node.watch_in_parts(&pattern, &newcomers)?;
+        self.commands.add_search(&logs, search.as_ref());
         let subscription = Subscription {
             sid: sid.into(),
             pattern,
@@ -191,11 +197,58 @@ impl Session {
         };
         self.subscriptions.insert(number, subscription);
         self.by_sid.insert(sid.into(), number);
-        let read = self.read_logs(number, logs, Start::Latest);
-        if read.is_err() {
-            self.end_subscription(number);
+        self.starting = Some(StartingSubscription { number, logs: logs.into(), search, is_stale: false });
+        self.read_starting_logs()
+    }
+
+    /// Lets the newest subscription read its logs, as many as this turn allows. If a log cannot be read, ends the
+    /// subscription and returns the error.
+    fn read_starting_logs(&mut self) -> Result<(), SubscribeError> {
+        while !self.delivery.is_spent()
+            && let Some(starting) = &mut self.starting
+        {
+            let number = starting.number;
+            if let Some(log) = starting.logs.pop_front() {
+                self.delivery.add(COMMAND_WORK);
+                if let Err(why) = self.read_logs(number, [log], Start::Latest) {
+                    self.starting = None;
+                    self.end_subscription(number);
+                    return Err(why);
+                }
+            } else if let Some(search) = &mut starting.search {
+                self.delivery.add_scan(SEARCHED_TOPICS);
+                match self.node.search_logs(search, SEARCHED_TOPICS) {
+                    Some(found) => starting.logs.extend(found),
+                    None => starting.search = None,
+                }
+            } else {
+                let is_stale = starting.is_stale;
+                self.starting = None;
+                if is_stale {
+                    self.recheck_or_end(number);
+                }
+            }
         }
-        read
+        Ok(())
+    }
+
+    /// Continues to start the newest subscription, and informs the client when the subscription reads all its logs.
+    pub(super) fn continue_starting(&mut self) {
+        let Some(starting) = &self.starting else { return };
+        let Some(subscription) = self.subscriptions.get(&starting.number) else {
+            self.starting = None;
+            return;
+        };
+        let (subject, queue) = (subscription.subject(), subscription.queue.clone());
+        match self.read_starting_logs() {
+            Ok(()) if self.starting.is_none() => self.write_ok(),
+            Ok(()) => {}
+            Err(why) => {
+                let text = SubscriptionRefusal::from(why).error_text(&subject, queue.as_deref());
+                self.session_trace.subscription_refused(&text);
+                nats::put_error(&mut self.outbound.control, &text);
+            }
+        }
     }
 
     pub(super) fn next_number(&mut self) -> u32 {
@@ -203,21 +256,43 @@ impl Session {
         self.number_last
     }
 
-    /// Starts to read topics that were created after the subscriptions that match them. Each topic is read from its
-    /// first record, in the order in which the topics were created.
-    pub(super) fn read_new_logs(&mut self) {
+    /// Takes the logs of topics that were created after the subscriptions that match them, in the order in which the
+    /// topics were created.
+    pub(super) fn take_new_logs(&mut self) {
         let mut arrived: Vec<(u32, FilteredLog)> = Vec::new();
         for number in self.new_logs.take() {
             let Some(subscription) = self.subscriptions.get(&number) else { continue };
             arrived.extend(subscription.newcomers.take().into_iter().map(|log| (number, log)));
         }
         arrived.sort_by_key(|(_, (log, _))| log.number());
-        for (number, log) in arrived {
-            if self.subscriptions.contains_key(&number)
-                && let Err(why) = self.read_logs(number, [log], Start::Earliest)
-            {
-                self.end_refused(number, why);
-            }
+        self.delivery.add(arrived.len());
+        self.arrived_logs.extend(arrived);
+    }
+
+    /// Starts to read all topics that were created after the subscriptions that match them.
+    pub(super) fn read_new_logs(&mut self) {
+        self.take_new_logs();
+        while let Some((number, log)) = self.arrived_logs.pop_front() {
+            self.read_new_log(number, log);
+        }
+    }
+
+    /// Like [`read_new_logs`](Session::read_new_logs), but reads only as many of the taken logs as this turn allows.
+    pub(super) fn read_arrived_logs(&mut self) {
+        while !self.delivery.is_spent()
+            && let Some((number, log)) = self.arrived_logs.pop_front()
+        {
+            self.read_new_log(number, log);
+        }
+    }
+
+    /// Starts to read a topic that was created after the subscription, from the topic's first record.
+    fn read_new_log(&mut self, number: u32, log: FilteredLog) {
+        self.delivery.add(COMMAND_WORK);
+        if self.subscriptions.contains_key(&number)
+            && let Err(why) = self.read_logs(number, [log], Start::Earliest)
+        {
+            self.end_refused(number, why);
         }
     }
 
@@ -230,6 +305,11 @@ impl Session {
         if !subscription.opening.is_empty() {
             // When the pending channels are open, the subscription is checked again.
             self.opening_is_stale = true;
+            return;
+        }
+        if let Some(starting) = self.starting.as_mut().filter(|starting| starting.number == number) {
+            // When the subscription reads all its logs, it is checked again.
+            starting.is_stale = true;
             return;
         }
         let channels = subscription.channels.iter().filter_map(|channel| self.channels.get(channel));
@@ -354,6 +434,7 @@ impl Session {
     /// Opens the channels whose start positions have been found.
     pub(super) fn poll_opening(&mut self, cx: &mut Context<'_>) {
         let mut found = Vec::new();
+        self.delivery.add_scan(self.opening.len());
         for (&channel, opening) in &mut self.opening {
             if let Poll::Ready(cursor) = Pin::new(&mut opening.cursor).poll(cx) {
                 found.push((channel, cursor));
@@ -471,20 +552,37 @@ impl Session {
     pub(super) fn end_subscription(&mut self, number: u32) {
         let Some(subscription) = self.subscriptions.remove(&number) else { return };
         self.ending.remove(&number);
+        if self.starting.as_ref().is_some_and(|starting| starting.number == number) {
+            self.starting = None;
+        }
         subscription.opening.iter().for_each(|channel| drop(self.opening.remove(channel)));
         // The client may already have reused the name for a newer subscription.
         if self.by_sid.get(&subscription.sid) == Some(&number) {
             self.by_sid.remove(&subscription.sid);
         }
-        for channel in subscription.channels {
-            self.end_channel(channel);
+        let Subscription { channels, members, reply_inbox, pattern, .. } = subscription;
+        self.leaving.push(LeavingSubscription { channels, members });
+        self.end_leaving();
+        drop(reply_inbox);
+        if is_inbox(pattern.as_str()) {
+            self.inboxes.close(pattern.as_str());
         }
-        for member in subscription.members {
-            self.leave_group(member);
-        }
-        drop(subscription.reply_inbox);
-        if is_inbox(subscription.pattern.as_str()) {
-            self.inboxes.close(subscription.pattern.as_str());
+    }
+
+    /// Ends channels and memberships of the subscriptions that have ended, as many as this turn allows.
+    pub(super) fn end_leaving(&mut self) {
+        while !self.delivery.is_spent()
+            && let Some(leaving) = self.leaving.last_mut()
+        {
+            if let Some(channel) = leaving.channels.pop_first() {
+                self.delivery.add(COMMAND_WORK);
+                self.end_channel(channel);
+            } else if let Some(member) = leaving.members.pop_first() {
+                self.delivery.add(COMMAND_WORK);
+                self.leave_group(member);
+            } else {
+                self.leaving.pop();
+            }
         }
     }
 

@@ -1,14 +1,14 @@
 //! The subscriptions of a session, and the logs that they read.
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
 use dunlin::topic::{
     Cursor, Filter, Log, MemoryCharge, NewLogs, Pattern, Position, SubscribeOptions, SubscriberProgress,
 };
-use dunlin::{CursorFuture, Inbox};
+use dunlin::{CursorFuture, Inbox, LogSearch};
 
 use super::own::OwnRecords;
 
@@ -57,6 +57,24 @@ impl Subscription {
 
 /// A log to read, and the filter that selects its records; `None` selects all.
 pub(super) type FilteredLog = (Arc<Log>, Option<Filter>);
+
+/// A subscription that does not read all its logs yet.
+#[derive(Debug)]
+pub(super) struct StartingSubscription {
+    pub(super) number: u32,
+    pub(super) logs: VecDeque<FilteredLog>,
+    /// The search for further logs; `None` if all existing logs were found.
+    pub(super) search: Option<LogSearch>,
+    /// Whether the client's permissions have changed since the subscription began to start.
+    pub(super) is_stale: bool,
+}
+
+/// What is left of a subscription that has ended: channels and memberships that still have to end.
+#[derive(Debug)]
+pub(super) struct LeavingSubscription {
+    pub(super) channels: BTreeSet<u32>,
+    pub(super) members: BTreeSet<u32>,
+}
 
 /// A channel: the state of a subscription in one log.
 #[derive(Debug)]

@@ -151,11 +151,13 @@ impl Session {
         if self.inbox.contains(subscription.pattern.as_str()) {
             return Ok(());
         }
+        self.finish_search(number);
+        let Some(subscription) = self.subscriptions.get(&number) else { return Ok(()) };
         let readable =
             self.node.readable_logs(&subscription.pattern).map_err(|error| Refused::from(&error))?;
         // New topics are queued first, so that a topic that is both new and newly readable is read from its first
         // record.
-        self.queue_new_logs();
+        self.take_new_logs(number);
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return Ok(()) };
         let (node, pattern) = (&self.node, &subscription.pattern);
         let filter_of = |log: &Log| node.readable_filter(pattern, log);

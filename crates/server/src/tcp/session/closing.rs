@@ -127,6 +127,7 @@ impl Session {
         if self.outbound.is_empty()
             && self.stream.is_flushed()
             && self.pending_acks.is_empty()
+            && self.ending.is_empty()
             && self.control_requests.all_responded()
             && self.task_requests.all_responded()
             && !closing.goodbye_pending

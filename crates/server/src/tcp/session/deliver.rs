@@ -79,10 +79,12 @@ impl Session {
             if selected.len() == WRITE_CHANNELS_MAX
                 || self.outbound.control.len() > CONTROL_BYTES_MAX
                 || skips.is_spent()
+                || self.delivery.is_spent()
             {
                 break;
             }
             let Some(number) = self.channel_queue.pop_front() else { break };
+            self.delivery.add(1);
             if self.prepare_channel(number, pace, &mut skips)
                 && let Some(channel) = self.channels.get_mut(&number)
                 // A channel may be in the queue twice, after it received credit or was resynchronized. It must be
@@ -287,6 +289,7 @@ impl Session {
 
     /// Called before a heartbeat. Sends the new positions of channels that have skipped records.
     pub(super) fn advance_touched(&mut self) {
+        self.delivery.add_scan(self.channels.len());
         for (&number, channel) in &mut self.channels {
             if channel.cursor.skip_unwanted() {
                 channel.touch(number, &mut self.touched);

@@ -20,8 +20,9 @@ use dunlin::{
 use super::outbound::protocol;
 use super::subscription::ResumePositions;
 use super::translate::{position_from_wire, position_to_wire};
-use super::{CONTROL_BYTES_MAX, Session};
+use super::{CHANNELS_PER_POLL, CONTROL_BYTES_MAX, Session};
 use crate::charging::charge_subscriptions;
+use crate::session::turn::COMMAND_WORK;
 
 pub(super) use member::GroupMembership;
 use member::{DeliveryOutcome, GroupMember, LeaveProgress};
@@ -66,6 +67,7 @@ impl Session {
             _ => None,
         };
         let (mut channels, mut changes) = (Vec::new(), Vec::new());
+        self.commands.add(group_member.topic().logs().len());
         for log in group_member.topic().logs() {
             self.channel_last += 1;
             channels.push(self.channel_last);
@@ -179,14 +181,33 @@ impl Session {
     pub(super) fn leave_groups(&mut self) {
         self.member_queue.clear();
         self.member_tokens.clear();
-        let members = std::mem::take(&mut self.members);
-        members.into_values().for_each(|member| member.group_member.leave(&self.node));
+        self.leaving_members.extend(std::mem::take(&mut self.members).into_values());
+        self.leave_next_groups();
+    }
+
+    /// Lets ended memberships leave their groups, as many as this turn allows.
+    pub(super) fn leave_next_groups(&mut self) {
+        while !self.delivery.is_spent()
+            && let Some(member) = self.leaving_members.pop()
+        {
+            self.delivery.add(COMMAND_WORK);
+            member.group_member.leave(&self.node);
+        }
     }
 
     /// Drops all memberships, because the connection was lost. Records that their members received but did not consume
     /// are lost.
     pub(super) fn drop_members(&mut self) {
-        for member in std::mem::take(&mut self.members).into_values() {
+        while !self.members.is_empty() {
+            self.drop_next_members();
+        }
+    }
+
+    /// Like [`drop_members`](Session::drop_members), but drops only as many memberships as one turn allows.
+    pub(super) fn drop_next_members(&mut self) {
+        let numbers: Vec<u32> = self.members.keys().take(CHANNELS_PER_POLL).copied().collect();
+        for number in numbers {
+            let Some(member) = self.members.remove(&number) else { continue };
             let (topic, group) =
                 (member.group_member.topic().name().to_owned(), member.group_member.group().to_owned());
             drop(member);
@@ -266,10 +287,11 @@ impl Session {
     /// Delivers records to each member in the queue.
     pub(super) fn deliver_to_members(&mut self) {
         for _ in 0..self.member_queue.len() {
-            if self.outbound.control.len() > CONTROL_BYTES_MAX {
+            if self.outbound.control.len() > CONTROL_BYTES_MAX || self.delivery.is_spent() {
                 return;
             }
             let Some(number) = self.member_queue.pop_front() else { return };
+            self.delivery.add(COMMAND_WORK);
             let Some(member) = self.members.get_mut(&number) else { continue };
             match member.deliver(&mut self.outbound.control) {
                 DeliveryOutcome::Waiting => {}

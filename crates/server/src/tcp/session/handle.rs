@@ -5,13 +5,22 @@ use dunlin::wire::{FromClient, FromNode};
 use super::outbound::protocol;
 use super::reading::HandleOutcome;
 use super::{Phase, Session};
+use crate::session::turn::COMMAND_WORK;
 
 impl Session {
     pub(super) fn handle(&mut self, message: FromClient<'_>) -> HandleOutcome {
         match (&self.phase, message) {
             (Phase::Hello, FromClient::Hello(hello)) => return self.hello(hello),
-            (Phase::Open, FromClient::Publish(publish)) => return self.publish(&publish),
+            (Phase::Open, FromClient::Publish(publish)) => {
+                self.commands.add(1);
+                return self.publish(&publish);
+            }
             (Phase::Open, message) => {
+                if self.commands.is_spent() || self.must_await_end(&message) {
+                    self.has_unhandled = true;
+                    return HandleOutcome::Blocked;
+                }
+                self.commands.add(work_of(&message));
                 if self.begin_preparation(&message) {
                     return HandleOutcome::Blocked;
                 }
@@ -23,6 +32,18 @@ impl Session {
             }
         }
         HandleOutcome::Handled
+    }
+
+    /// Whether the message starts a subscription or membership with the number of a subscription that has not ended
+    /// completely.
+    fn must_await_end(&mut self, message: &FromClient<'_>) -> bool {
+        let number = match message {
+            FromClient::Subscribe(subscribe) => subscribe.subscription,
+            FromClient::JoinGroup(join) => join.subscription,
+            _ => return false,
+        };
+        self.commands.add_scan(self.ending.len());
+        self.ending.iter().any(|ending| ending.number == number)
     }
 
     fn handle_open(&mut self, message: FromClient<'_>) {
@@ -54,5 +75,27 @@ impl Session {
             FromClient::Tasks(message) => self.tasks(&message),
             FromClient::ExpectTopic(expected) => self.expect_topic(&expected),
         }
+    }
+}
+
+/// The work of a message, without the topics that it examines.
+pub(super) fn work_of(message: &FromClient<'_>) -> usize {
+    match message {
+        FromClient::Credit(credit) => 1 + credit.consumed.len(),
+        FromClient::Resume(resume) => 1 + resume.logs.len(),
+        FromClient::Ack(settle) | FromClient::Renew(settle) => 1 + settle.tokens.len(),
+        FromClient::Nack(nack) => 1 + nack.tokens.len(),
+        FromClient::OpenPublisher(_)
+        | FromClient::ClosePublisher { .. }
+        | FromClient::Subscribe(_)
+        | FromClient::Unsubscribe { .. }
+        | FromClient::JoinGroup(_)
+        | FromClient::CreateTopic(_)
+        | FromClient::CreateTopicWith(_)
+        | FromClient::DeleteTopic(_)
+        | FromClient::ListTopics(_)
+        | FromClient::DescribeTopic(_)
+        | FromClient::DescribeSettings(_) => COMMAND_WORK,
+        _ => 1,
     }
 }

@@ -10,17 +10,22 @@ use std::task::{Context, Poll};
 use dunlin::Refused;
 use dunlin::wire::{DecodeOutcome, FromClient, PREAMBLE_BYTES, RUN_HEAD_BYTES};
 
+use super::handle::work_of;
 use super::outbound::protocol;
 use super::preparation::PreparationStatus;
 use super::scratch::{READ_BYTES, Scratch};
 use super::{CONTROL_BYTES_MAX, ConnectionLost, Phase, RoundProgress, Session};
 use crate::charging::UNCHARGED_UNREAD_BYTES_MAX;
 
+/// Maximum number of bytes of one read while a batch waits for room. They contain about as many messages as one turn
+/// handles.
+const READ_AHEAD_BYTES: usize = 16 << 10;
+
 /// The result of an attempt to handle a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HandleOutcome {
     Handled,
-    /// The message cannot be handled yet. It stays in `unread`, and is handled again later.
+    /// The message cannot be handled yet, or not in this turn. It stays in `unread`, and is handled again later.
     Blocked,
 }
 
@@ -55,6 +60,11 @@ impl Session {
         }
         if self.outbound.control.len() > CONTROL_BYTES_MAX || self.is_blocked() && !self.may_read_ahead() {
             return Ok(RoundProgress::None);
+        }
+        if self.has_unhandled && !self.is_closing() {
+            let unread = std::mem::take(&mut self.unread);
+            self.handle_all(&unread);
+            return Ok(RoundProgress::Some);
         }
         if !self.spin.is_on() {
             match self.stream.poll_readable(cx) {
@@ -93,7 +103,7 @@ impl Session {
     /// Reads while a batch waits for room. Only credit messages take effect now; all messages are handled later in
     /// order.
     fn read_ahead(&mut self, scratch: &mut Scratch) -> io::Result<usize> {
-        let read = self.stream.read(&mut scratch.read)?;
+        let read = self.stream.read(&mut scratch.read[..READ_AHEAD_BYTES])?;
         self.unread.extend_from_slice(&scratch.read[..read]);
         self.charge_unread();
         self.apply_early_credit();
@@ -107,6 +117,7 @@ impl Session {
         {
             // The credit message is handled a second time later. The repetition does no harm, because the message
             // states the total credit.
+            self.commands.add(work_of(&message));
             if let FromClient::Credit(credit) = message {
                 self.credit(&credit);
             }
@@ -173,10 +184,10 @@ impl Session {
         }
     }
 
-    /// Handles all messages that are complete, and keeps the remaining bytes in `unread`.
+    /// Handles the messages that are complete, as many as this turn allows, and keeps the remaining bytes in `unread`.
     fn handle_all(&mut self, bytes: &[u8]) {
         let mut at = 0;
-        (self.unread_needs, self.scanned_bytes) = (0, 0);
+        (self.unread_needs, self.scanned_bytes, self.has_unhandled) = (0, 0, false);
         while !self.is_closing() {
             match self.handle_first(&bytes[at..]) {
                 DecodeOutcome::Message(HandleOutcome::Handled, taken) => at += taken,

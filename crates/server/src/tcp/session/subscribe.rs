@@ -14,14 +14,16 @@ use dunlin::wire::{
     self, Credit, ErrorCode, Follow, FromNode, Resume, Resync, StartAt, Subscribed, SubscriptionEnded,
 };
 use dunlin::{Inbox, MissingTopicPolicy, Refused};
-use hashbrown::hash_map::Entry;
 
 use super::outbound::protocol;
-use super::subscription::{Channel, HeldChannel, PendingChannel, ResumePositions, Subscription};
+use super::subscription::{
+    Channel, EndingSubscription, HeldChannel, PendingChannel, ResumePositions, Subscription,
+};
 use super::translate::{on_gap_from_wire, position_from_wire, position_to_wire};
 use super::{CONTROL_BYTES_MAX, Session};
 use crate::charging::charge_subscriptions;
 use crate::protocol::Protocol;
+use crate::session::turn::{COMMAND_WORK, SEARCHED_TOPICS};
 
 impl Session {
     pub(super) fn resume(&mut self, resume: &Resume<'_>) {
@@ -106,11 +108,15 @@ impl Session {
         let newcomers = || listed(waiter.clone(), arrivals.clone(), subscribe.subscription);
         let missing = self.unknown_topic_policy(options.start, resumes);
         let placement = resumed.as_ref().filter(|_| self.from_node).and_then(ResumePositions::placement);
+        if matches!(options.start, Start::After(_)) && !pattern.is_literal() {
+            self.commands.add_scan(self.node.topic_count());
+        }
         let selected = match placement {
             Some((topic, epoch)) => self.node.select_to_feed(topic, epoch),
-            None => self.node.select(&pattern, options.start, missing, newcomers),
+            None => self.node.select_in_parts(&pattern, options.start, missing, newcomers),
         };
         let selected = selected.map_err(|error| Refused::from(&error))?;
+        self.commands.add_search(&selected.logs, selected.search.as_ref());
         Ok(Subscription {
             pattern,
             options,
@@ -120,6 +126,7 @@ impl Session {
             starved: Vec::new(),
             newcomers: selected.newcomers,
             unannounced: VecDeque::from(selected.logs),
+            search: selected.search,
             newly_readable: HashSet::new(),
             resumed: resumes
                 .then(|| resumed.unwrap_or_else(|| ResumePositions::new(self.node.connection_budget()))),
@@ -148,30 +155,60 @@ impl Session {
     }
 
     /// Queues each subscription that started before a topic that matches it was created, so that the new logs are
-    /// announced.
+    /// announced. Continues in the next turn if there are many such subscriptions.
     pub(super) fn queue_new_logs(&mut self) {
-        for number in self.new_logs.take() {
-            let Some(subscription) = self.subscriptions.get_mut(&number) else { continue };
-            let Some(newcomers) = &subscription.newcomers else { continue };
-            let arrived = newcomers.take();
-            if !arrived.is_empty() {
-                subscription.unannounced.extend(arrived);
-                self.announcing.push_back(number);
+        while !self.delivery.is_spent()
+            && let Some(number) = self.with_new_logs.pop_front()
+        {
+            self.delivery.add(1);
+            self.take_new_logs(number);
+        }
+    }
+
+    /// Adds the logs of new topics to the logs that the subscription still has to announce.
+    pub(super) fn take_new_logs(&mut self, number: u32) {
+        let Some(subscription) = self.subscriptions.get_mut(&number) else { return };
+        let Some(newcomers) = &subscription.newcomers else { return };
+        let arrived = newcomers.take();
+        if !arrived.is_empty() {
+            subscription.unannounced.extend(arrived);
+            self.announcing.push_back(number);
+        }
+    }
+
+    /// Completes the search for the subscription's logs at once.
+    pub(super) fn finish_search(&mut self, number: u32) {
+        let Some(subscription) = self.subscriptions.get_mut(&number) else { return };
+        while let Some(search) = &mut subscription.search {
+            match self.node.search_logs(search, SEARCHED_TOPICS) {
+                Some(found) => subscription.unannounced.extend(found),
+                None => subscription.search = None,
             }
         }
     }
 
-    /// Announces logs to the client and opens their channels, while the output has room.
+    /// Announces logs to the client and opens their channels, while the output has room and the turn is not over.
     pub(super) fn announce(&mut self, cx: &mut Context<'_>) {
         self.poll_opening(cx);
-        while self.outbound.control.len() < CONTROL_BYTES_MAX {
+        while self.outbound.control.len() < CONTROL_BYTES_MAX && !self.delivery.is_spent() {
             let Some(&number) = self.announcing.front() else { return };
             let Some(subscription) = self.subscriptions.get_mut(&number) else {
                 self.announcing.pop_front();
                 continue;
             };
+            if subscription.unannounced.is_empty()
+                && let Some(search) = &mut subscription.search
+            {
+                self.delivery.add_scan(SEARCHED_TOPICS);
+                match self.node.search_logs(search, SEARCHED_TOPICS) {
+                    Some(found) => subscription.unannounced.extend(found),
+                    None => subscription.search = None,
+                }
+                continue;
+            }
             match subscription.unannounced.pop_front() {
                 Some((log, filter)) => {
+                    self.delivery.add(COMMAND_WORK);
                     let before = self.opening.len();
                     self.announce_log(number, log, filter);
                     self.poll_opening_from(before, cx);
@@ -221,6 +258,7 @@ impl Session {
 
     /// Opens those pending channels whose start position is known now.
     fn poll_opening(&mut self, cx: &mut Context<'_>) {
+        self.delivery.add_scan(self.opening.len());
         self.poll_opening_from(0, cx);
     }
 
@@ -346,7 +384,10 @@ impl Session {
     /// Lets the client read a log from another position. The log gets a new channel number, so that the client can
     /// distinguish the new messages from old ones that are still in transit.
     pub(super) fn resync(&mut self, resync: Resync) {
-        // The channel may have ended while the client's message was in transit.
+        // The channel or its subscription may have ended while the client's message was in transit.
+        let Some(channel) = self.channels.get(&resync.channel) else { return };
+        let Some(subscription) = self.subscriptions.get(&channel.subscription) else { return };
+        self.commands.add_scan(subscription.channels.len() + subscription.starved.len());
         let Some(mut channel) = self.channels.remove(&resync.channel) else { return };
         let after = position_from_wire(resync.after);
         let target = if resync.state { topic::Resync::State } else { topic::Resync::After(after) };
@@ -384,19 +425,33 @@ impl Session {
         }
     }
 
+    /// Ends a subscription. If it has many channels, the client is informed in a later turn, when they have ended.
     pub(super) fn end_subscription(&mut self, number: u32, refused: &Refused) {
-        let Some(subscription) = self.subscriptions.remove(&number) else { return };
+        let Some(mut subscription) = self.subscriptions.remove(&number) else { return };
+        self.delivery.add_scan(self.opening.len() + self.held.len());
         self.opening.retain(|opening| opening.subscription != number);
         self.held.retain(|held| held.subscription != number);
-        let mut behind = 0;
-        for channel in subscription.channels {
-            if let Entry::Occupied(entry) = self.channels.entry(channel) {
-                let mut cursor = entry.remove().cursor;
-                behind = behind.max(cursor.lag());
-                cursor.leave(&self.waiter, channel);
+        (subscription.newcomers, subscription.search) = (None, None);
+        let refused = refused.clone();
+        self.ending.push_back(EndingSubscription { number, subscription, refused, behind: 0 });
+        self.end_next_channels();
+    }
+
+    /// Ends channels of the subscriptions that have ended, as many as this turn allows.
+    pub(super) fn end_next_channels(&mut self) {
+        while !self.delivery.is_spent() {
+            let Some(ending) = self.ending.front_mut() else { return };
+            if let Some(number) = ending.subscription.channels.pop() {
+                self.delivery.add(COMMAND_WORK);
+                let Some(mut channel) = self.channels.remove(&number) else { continue };
+                ending.behind = ending.behind.max(channel.cursor.lag());
+                channel.cursor.leave(&self.waiter, number);
+            } else if ending.subscription.unannounced.pop_front().is_some() {
+                self.delivery.add(1);
+            } else if let Some(ended) = self.ending.pop_front() {
+                self.subscription_ended(ended.number, &ended.refused, ended.behind);
             }
         }
-        self.subscription_ended(number, refused, behind);
     }
 
     pub(super) fn subscription_ended(&mut self, subscription: u32, refused: &Refused, behind: u64) {
@@ -412,6 +467,7 @@ impl Session {
         channel.cursor.leave(&self.waiter, number);
         let lost = channel.cursor.has_ended_at_gap();
         let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) else { return };
+        self.delivery.add_scan(subscription.channels.len());
         subscription.channels.retain(|&other| other != number);
         let more = subscription.newcomers.is_some()
             || !subscription.channels.is_empty()

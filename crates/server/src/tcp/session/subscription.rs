@@ -4,13 +4,13 @@ use std::cell::Cell;
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use dunlin::CursorFuture;
 use dunlin::topic::SubscriberProgress;
 use dunlin::topic::{
     Cursor, Filter, Log, MemoryBudget, MemoryBudgetError, MemoryCharge, NewLogs, Pattern, Position, Snapshot,
     SubscribeOptions,
 };
 use dunlin::wire::{PLACEMENT, SNAPSHOT_HEAD_BYTES};
+use dunlin::{CursorFuture, LogSearch, Refused};
 use hashbrown::HashMap;
 
 use super::plan::BATCH_BYTES_MAX;
@@ -30,6 +30,8 @@ pub(super) struct Subscription {
     pub(super) newcomers: Option<Arc<NewLogs>>,
     /// Logs that were not announced to the client yet, and therefore have no channel.
     pub(super) unannounced: VecDeque<(Arc<Log>, Option<Filter>)>,
+    /// The search for further logs; `None` if all existing logs were found.
+    pub(super) search: Option<LogSearch>,
     /// The numbers of logs in `unannounced` that the user could not read before. They are read from the next record.
     pub(super) newly_readable: HashSet<u64>,
     /// If the subscription resumes, the positions that the client had reached on its previous connection.
@@ -37,6 +39,17 @@ pub(super) struct Subscription {
     /// Number of logs that were announced so far; `None` after all logs that existed at the start were announced.
     pub(super) announced_logs: Option<u32>,
     pub(super) _charge: MemoryCharge,
+}
+
+/// A subscription that has ended, but still has channels. The client is informed when the last channel has ended.
+#[derive(Debug)]
+pub(super) struct EndingSubscription {
+    pub(super) number: u32,
+    pub(super) subscription: Subscription,
+    /// The reason for the end.
+    pub(super) refused: Refused,
+    /// The largest lag of the channels that have ended, in records.
+    pub(super) behind: u64,
 }
 
 #[derive(Debug)]

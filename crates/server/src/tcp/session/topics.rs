@@ -22,6 +22,7 @@ use crate::figures::{
     ClusterFigures, FiguresRequest, OwnerFigures, SUBSCRIBERS_SHOWN, TopicClients, TopicFigures,
 };
 use crate::peers::interest::{self, INTEREST};
+use crate::session::turn::COMMAND_WORK;
 
 /// If the topic name in DESCRIBE_SETTINGS has this prefix, a subject follows. The client then asks whether the subject
 /// has subscribers.
@@ -192,6 +193,9 @@ impl Session {
                 }
             },
         };
+        if pattern.as_ref().is_some_and(|pattern| !pattern.is_literal()) {
+            self.commands.add_scan(self.node.topic_count());
+        }
         let fit = self.lines_max();
         let topics_max = fit.min(list.topics_max as usize);
         let page = self.node.topics(pattern.as_ref(), list.after, topics_max);
@@ -211,6 +215,7 @@ impl Session {
         lines.extend(
             refused.iter().filter(matches_pattern).take(fit - lines.len().min(fit)).map(refused_topic_line),
         );
+        self.commands.add(COMMAND_WORK * lines.len());
         let topics = Topics { request: list.request, more: page.more, topics: MessageList::new(&lines) };
         self.outbound.push(FromNode::Topics(topics));
     }

@@ -1,0 +1,147 @@
+//! Tests that a session with much work does not delay the other sessions of its thread.
+//!
+//! A client sends, in one write, a record for a watcher, then commands with much work, and then a request for the
+//! watcher's position. The watcher is a session of the same thread. The position in the response shows whether the
+//! watcher's session ran between the commands.
+
+use std::io::Write as _;
+
+use dunlin::Node;
+use dunlin::topic::{Retention, TopicConfig};
+use dunlin::wire::{
+    FLAG_ACK, FromClient, FromNode, NamedTopic, OnGap, OpenPublisher, Ping, Publish, PublishHeader, StartAt,
+    Subscribe,
+};
+use dunlin_server::Server;
+
+use crate::nats_peer::{NatsPeer, serve_nats};
+use crate::peer::{Peer, frames};
+use crate::serve;
+
+const PLENTY: u64 = 1 << 40;
+/// Number of the topics `many.*`. Their search and their channels take many turns.
+const TOPICS: u32 = 3_000;
+
+fn create_topics(node: &Node) {
+    for number in 0..TOPICS {
+        node.create_topic(&format!("many.{number}"), TopicConfig::default(), false).unwrap();
+    }
+}
+
+fn connect_watcher(server: &Server) -> Peer {
+    let mut watcher = Peer::connect(server);
+    watcher.subscribe(1, "watched", StartAt::Latest, PLENTY);
+    watcher.await_subscribed();
+    watcher
+}
+
+fn subscribe_to_all(number: u32) -> FromClient<'static> {
+    FromClient::Subscribe(Subscribe {
+        subscription: number,
+        credit: PLENTY,
+        start: StartAt::Latest,
+        on_gap: OnGap::Oldest,
+        registered: false,
+        pattern: "many.*",
+        name: "",
+    })
+}
+
+/// Sends a record for the watcher, the commands, and a request for the watcher's position, all in one write. Returns the
+/// sequence number of the position.
+fn watcher_seq_after(server: &Server, commands: &[FromClient<'_>]) -> u64 {
+    let mut bytes = Vec::new();
+    let (producer, producer_epoch) = (0, 0);
+    let open = OpenPublisher { publisher: 1, producer, producer_epoch, subject: "watched" };
+    FromClient::OpenPublisher(open).encode(&mut bytes);
+    let frames = frames(&[b"x".as_slice()]);
+    let header = PublishHeader {
+        publisher: 1,
+        partition: 0,
+        expect_seq: 0,
+        producer_seq: 1,
+        count: 1,
+        bytes: frames.len() as u32,
+    };
+    FromClient::Publish(Publish { flags: FLAG_ACK, header, frames: &frames }).encode(&mut bytes);
+    commands.iter().for_each(|command| command.encode(&mut bytes));
+    FromClient::DescribeTopic(NamedTopic { request: 1, topic: "watched" }).encode(&mut bytes);
+    let mut peer = Peer::connect(server);
+    peer.stream.write_all(&bytes).unwrap();
+    let seq = peer.next(|message| match message {
+        FromNode::Topic(topic) => topic.subscribers.iter().next().map(|subscriber| subscriber.position.seq),
+        _ => None,
+    });
+    seq.expect("the topic has a subscriber")
+}
+
+#[test]
+fn many_cheap_commands_do_not_delay_another_session() {
+    let (_node, server) = serve();
+    let mut watcher = connect_watcher(&server);
+    let pings: Vec<_> = (0..2_000).map(|token| FromClient::Ping(Ping { token })).collect();
+    assert_eq!(watcher_seq_after(&server, &pings), 1);
+    assert_eq!(watcher.records(1), [(1, b"x".to_vec())]);
+}
+
+#[test]
+fn wildcard_subscriptions_do_not_delay_another_session() {
+    let (node, server) = serve();
+    create_topics(&node);
+    let mut watcher = connect_watcher(&server);
+    let commands: Vec<_> = (1..6)
+        .flat_map(|number| [subscribe_to_all(number), FromClient::Unsubscribe { subscription: number }])
+        .collect();
+    assert_eq!(watcher_seq_after(&server, &commands), 1);
+    assert_eq!(watcher.records(1), [(1, b"x".to_vec())]);
+}
+
+#[test]
+fn number_of_a_large_subscription_can_be_used_again() {
+    let (node, server) = serve();
+    create_topics(&node);
+    let mut peer = Peer::connect(&server);
+    peer.send(subscribe_to_all(1));
+    peer.send(FromClient::Unsubscribe { subscription: 1 });
+    peer.send(subscribe_to_all(1));
+    let ended = peer.next(|message| match message {
+        FromNode::SubscriptionEnded(ended) => Some(ended.subscription),
+        _ => None,
+    });
+    assert_eq!(ended, Some(1));
+    let logs = peer.next(|message| match message {
+        FromNode::Subscribed(subscribed) => Some(subscribed.logs),
+        _ => None,
+    });
+    assert_eq!(logs, Some(TOPICS));
+}
+
+#[test]
+fn nats_wildcard_subscription_does_not_delay_another_session() {
+    let (node, server) = serve_nats(|_| {});
+    create_topics(&node);
+    let retention = Retention { bytes: 64 << 10, ..Retention::default() };
+    node.create_topic("watched", TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();
+    let mut watcher = connect_watcher(&server);
+    let mut peer = NatsPeer::open(&server);
+    // The topic retains only the records before the subscription, or those after it. A watcher that did not run in
+    // between would miss records.
+    let payload = "x".repeat(2_000);
+    let records = format!("PUB watched {}\r\n{payload}\r\n", payload.len()).repeat(20);
+    peer.send(format!("{records}SUB many.* 1\r\nUNSUB 1\r\n{records}PING\r\n").as_bytes());
+    assert_eq!(watcher.records(40).last().map(|(seq, _)| *seq), Some(40));
+    assert_eq!(peer.line(), "PONG");
+}
+
+#[test]
+fn nats_wildcard_subscription_reads_all_of_many_topics() {
+    let (node, server) = serve_nats(|_| {});
+    create_topics(&node);
+    let mut peer = NatsPeer::open(&server);
+    // The subscription is complete when its `PONG` arrives.
+    peer.subscribe("many.* 1");
+    for number in [0, TOPICS - 1] {
+        peer.publish(&format!("many.{number}"), "x");
+        assert_eq!(peer.text(), (format!("many.{number}"), "x".to_owned()));
+    }
+}
