@@ -119,7 +119,7 @@ mod tests {
     use crate::process::PATIENCE;
 
     #[test]
-    fn proxy_cut_resets_a_delayed_connection() {
+    fn delayed_connection_is_reset_when_the_proxy_cuts_it() {
         let node = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let proxy = Proxy::with_delay(node.local_addr().unwrap(), Duration::from_millis(1));
         let mut client = std::net::TcpStream::connect(proxy.address).unwrap();

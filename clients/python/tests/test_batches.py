@@ -89,7 +89,7 @@ def test_subscription_can_switch_from_records_to_batches(client: dunlin.Client, 
     assert rest == [str(number).encode() for number in range(1, 100)]
 
 
-def test_batch_names_the_topic_and_partition_of_each_record(client: dunlin.Client, topic: str) -> None:
+def test_batch_shows_the_topic_and_partition_of_each_record(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, partitions=4, retention_bytes=64 << 20)
     with client.publisher(topic) as publisher:
         for number in range(400):

@@ -105,7 +105,7 @@ def test_watch_delivers_every_revision_from_its_start(client: dunlin.Client, top
         next(before)
 
 
-def test_watch_from_a_removed_revision_names_the_oldest_one(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_compacted_error_gives_the_oldest_watchable_revision(tmp_path_factory: pytest.TempPathFactory) -> None:
     node = Node(tmp_path_factory.mktemp("short"), 20_000, "--kv-history-bytes", "64KiB")
     node.start()
     try:

@@ -89,7 +89,7 @@ def test_spawned_entity_is_visible_until_despawned(world_url: str) -> None:
             world.despawn(7)
 
 
-def test_invalid_changes_of_a_world_are_value_errors(world_url: str) -> None:
+def test_invalid_changes_of_a_world_raise_value_errors(world_url: str) -> None:
     with dunlin.connect(world_url) as client:
         until(lambda: b"space/birds/began/1" in {entry.key for entry in client.kv.prefix("space/birds/")})
         world = client.world("birds")

@@ -97,7 +97,7 @@ def test_dead_process_fails_only_its_task_which_is_retried(
     assert worker.poll() is None, "the worker lives on"
 
 
-def test_warm_worker_attaches_only_after_the_order_to_work(own_node: Node) -> None:
+def test_warm_worker_joins_only_after_it_is_told_to_work(own_node: Node) -> None:
     line, stdin = socket.socketpair()
     line.settimeout(PATIENCE)
     told = {"DUNLIN_URL": own_node.url, "DUNLIN_WORKER_NAME": "warm", "DUNLIN_WORKER_WARM": "1", "DUNLIN_END_WITH_STDIN": "1"}

@@ -55,7 +55,7 @@ def test_invalid_address_is_a_value_error() -> None:
         dunlin.connect("http://localhost")
 
 
-def test_dead_first_address_is_skipped_by_every_call(url: str, topic: str) -> None:
+def test_every_call_skips_an_unreachable_first_address(url: str, topic: str) -> None:
     for dead in ("dunlin://127.0.0.1:9", "unix:///nowhere/dunlin.sock"):
         with dunlin.connect(f"{dead},{url}") as client:
             client.create_topic(topic, exist_ok=True)
@@ -67,7 +67,7 @@ def test_dead_first_address_is_skipped_by_every_call(url: str, topic: str) -> No
             client.tasks.workers()
 
 
-def test_unreachable_node_is_a_connection_error() -> None:
+def test_unreachable_node_raises_a_connection_error() -> None:
     with pytest.raises(ConnectionError) as caught:
         dunlin.connect("unix:///nowhere/dunlin.sock")
     assert isinstance(caught.value, dunlin.DisconnectedError)

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn markdown_table_has_a_header_rule_and_escapes_bars() {
+    fn markdown_table_has_a_header_line_and_escaped_vertical_bars() {
         let mut table = Table::new("", &["a", "b"]);
         table.push_line(LineStyle::Plain, vec!["x|y".into(), "1".into()]);
         assert_eq!(table.markdown(), "| a | b |\n|---|---|\n| x\\|y | 1 |\n");

@@ -190,7 +190,7 @@ mod tests {
     use anyhow::Context;
 
     #[test]
-    fn error_code_is_found_below_an_added_context_message() {
+    fn error_code_is_found_in_an_error_with_added_context() {
         let name =
             |error: anyhow::Error| row(&error.context("cannot publish the record")).map(|row| row.name);
         assert_eq!(name(PublishError::SeqMoved { expected: 1, last_seq: 2 }.into()), Some("SEQ_MOVED"));

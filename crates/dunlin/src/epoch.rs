@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn node_restarted_after_its_startup_wait_uses_higher_epochs() {
+    fn node_waits_at_start_so_that_a_restart_uses_higher_epochs() {
         for started_ns in [BEGIN_NS, BEGIN_NS + 77 * UNIT_NS + 1, BEGIN_NS + 78 * UNIT_NS - 1] {
             let first = Epochs::new(started_ns);
             let wait_ns = first.wait_ns(started_ns);

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timed_out_request_states_its_timeout_readably() {
+    fn error_of_a_timed_out_request_shows_a_readable_timeout() {
         let text = |timeout| RequestError::TimedOut(timeout).to_string();
         assert_eq!(text(Duration::ZERO), "no reply within 0 ms");
         assert_eq!(text(Duration::from_nanos(1_500_000_321)), "no reply within 1.5 s");

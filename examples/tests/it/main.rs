@@ -10,7 +10,7 @@ fn output_of(program: &str) -> String {
 }
 
 #[test]
-fn publish_and_subscribe_prints_three_records_in_order() {
+fn publish_and_subscribe_example_prints_three_records_in_order() {
     let output = output_of(env!("CARGO_BIN_EXE_publish-and-subscribe"));
     let lines: Vec<_> = output.lines().map(|line| line.split_once(' ').unwrap_or_default().1).collect();
     assert_eq!(lines, ["tick 1", "tick 2", "tick 3"]);

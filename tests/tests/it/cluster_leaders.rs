@@ -109,7 +109,7 @@ fn leader_with_a_full_disk_is_replaced_and_reports_not_ready() {
 
 /// If a leader is shut down in order, no write may fail with `COMMAND_UNKNOWN`.
 #[test]
-fn stopping_node_leaves_no_write_with_unknown_outcome() {
+fn node_shutdown_leaves_no_write_with_an_unknown_outcome() {
     let listeners: Vec<String> = (0..3).map(|_| port::free().to_string()).collect();
     let options: Vec<Vec<String>> =
         listeners.iter().map(|listener| vec![format!("listener={listener}")]).collect();

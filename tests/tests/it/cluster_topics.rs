@@ -309,7 +309,7 @@ fn volatile_topic_has_a_new_epoch_after_the_loss_of_its_owner() {
 }
 
 #[test]
-fn owner_replaced_during_a_freeze_relays_records_to_the_new_one() {
+fn thawed_former_owner_forwards_records_to_the_new_owner() {
     let cluster = ClusterUnderTest::of(3);
     let clients: Vec<Client> = cluster.members.iter().map(ClusterNode::connect).collect();
     publish(&clients[0], "t", [0]);

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn sentence_continues_over_lines_and_emphasis() {
+    fn line_breaks_and_emphasis_do_not_end_a_sentence() {
         let page = format!("{}\n**{}** [{}](x.md) - {}\n", words(10), words(10), words(10), words(6));
         let found = findings(&page);
         assert_eq!(found.len(), 1, "{found:?}");

@@ -24,7 +24,7 @@ fn stress_test_delivers_every_record_to_every_subscriber() {
 }
 
 #[test]
-fn protocol_case_measures_two_throughputs_per_transport() {
+fn protocol_benchmark_measures_two_rates_for_each_transport() {
     let rows = rows("protocols");
     for transport in ["inproc", "tcp", "nats", "http"] {
         assert_eq!(count(&rows, transport, "msgs_per_s"), 2, "{transport}");
@@ -40,14 +40,14 @@ fn every_use_case_is_measured_through_every_listener() {
 }
 
 #[test]
-fn nats_listener_case_measures_message_and_delivery_rates() {
+fn nats_listener_benchmark_measures_message_and_delivery_rates() {
     // The case has message rates for each size and mode, and delivery rates for two numbers of subscribers.
     let rows = rows("nats_listener");
     assert_eq!((count(&rows, "nats", "msgs_per_s"), count(&rows, "nats", "deliveries_per_s")), (7, 2));
 }
 
 #[test]
-fn connections_case_measures_bytes_per_connection() {
+fn connection_benchmark_measures_bytes_per_connection() {
     assert_eq!(count(&rows("connections"), "nats", "connection_bytes"), 1);
 }
 

@@ -36,7 +36,7 @@ fn task_benchmark_rows_contain_shard_and_tenant_counts() {
 }
 
 #[test]
-fn scaling_case_measures_workers_with_and_without_a_node() {
+fn scaling_benchmark_measures_workers_with_and_without_a_node() {
     let rows = rows(&["--case=scaling", "--workers=10", "--tenants=1"]);
     for metric in ["ops_per_s", "bare_per_s", "efficiency", "p99_ns"] {
         assert!(has(&rows, "scaling", metric), "{metric}: {rows:?}");

@@ -36,7 +36,7 @@ impl Installed {
 }
 
 #[test]
-fn error_names_the_missing_bench_program_and_how_to_install_it() {
+fn error_for_a_missing_bench_program_tells_how_to_install_it() {
     let installed = Installed::new();
     for command in [&["bench", "spot"][..], &["report"], &["demo", "--once"]] {
         let outcome = installed.run(command);

@@ -152,7 +152,7 @@ fn ctrl_c_ends_a_sleeping_member_without_counting_an_attempt() {
 }
 
 #[test]
-fn group_join_by_wildcard_or_with_another_kind_is_refused() {
+fn joining_a_group_by_wildcard_or_with_another_kind_is_refused() {
     let node = Node::start();
     let refused = node.run(&["sub", "jobs.*", "--group", "crew"]);
     assert_eq!(refused.code, Some(1));

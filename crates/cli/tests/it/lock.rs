@@ -54,7 +54,7 @@ fn command_that_ignores_signals_is_killed_before_lock_release() {
 }
 
 #[test]
-fn dunlin_lock_ends_background_processes_of_its_command() {
+fn background_processes_end_with_the_command_of_dunlin_lock() {
     let node = Node::start();
     let (mut first, background_pid) =
         hold(&node, "rest", "30s", "sleep 600 >/dev/null 2>&1 & echo $!; exit 3");
@@ -74,7 +74,7 @@ fn lock_command_is_ended_at_lease_expiry_if_the_node_is_frozen() {
 }
 
 #[test]
-fn lock_command_is_ended_at_lease_expiry_if_parent_is_frozen() {
+fn command_of_a_frozen_dunlin_lock_is_ended_at_lease_expiry() {
     let node = Node::start();
     let (first, pid) = hold(&node, "stopped", "1s", "echo $$; exec sleep 600");
     signal("STOP", first.id());

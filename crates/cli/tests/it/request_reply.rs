@@ -31,7 +31,7 @@ impl Drop for Replier {
 }
 
 #[test]
-fn reply_command_answers_with_echo_text_or_command_output() {
+fn dunlin_reply_can_echo_send_fixed_text_or_run_a_command() {
     let node = Node::start();
     let _echo = Replier::start(&node, &["echo", "--echo"]);
     let _text = Replier::start(&node, &["motd", "--text", "mind the gap"]);

@@ -76,7 +76,7 @@ fn error_for_a_nats_or_http_listener_names_the_protocol() {
 }
 
 #[test]
-fn feed_serve_error_for_a_port_in_use_suggests_two_options() {
+fn error_of_feed_serve_for_a_port_in_use_suggests_two_options() {
     let node = Node::start();
     let address = node.url.strip_prefix("dunlin://").unwrap().to_owned();
     let outcome = run(&["feed", "serve", "--config", "baseline_1x1_10k", "--listen", &address]);

@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_pull_is_sent_again_only_if_it_had_no_effect() {
+    fn refused_task_request_is_repeated_only_if_it_had_no_effect() {
         let mut worker_state = Phase::default().worker_state;
         (worker_state.worker, worker_state.is_attached) = (1, true);
         let pull = TaskCommand::Pull { worker: 1, credit: 1 };

@@ -211,7 +211,7 @@ fn each_loss_is_detected_and_repaired_once() {
 }
 
 #[test]
-fn record_lost_after_a_checksum_is_detected() {
+fn replica_detects_a_record_lost_after_a_checksum() {
     let running = RunningNode::start();
     running.node.create_topic("md.a", book(8 << 20), false).unwrap();
     let mut source = Source::new(&running, "md.a", 50);

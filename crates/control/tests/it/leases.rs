@@ -277,7 +277,7 @@ fn anonymous_users_cannot_use_up_the_leases_of_nodes() {
 }
 
 #[test]
-fn ending_lease_counts_as_one_change_plus_one_for_each_key() {
+fn end_of_a_lease_counts_as_one_change_plus_one_for_each_key() {
     let mut test = TestState::default();
     let lease = test.grant(1_000);
     test.put_with_lease("a", "1", lease);

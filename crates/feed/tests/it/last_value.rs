@@ -69,7 +69,7 @@ fn apply(model: &mut Model, step: &Step) {
 
 proptest! {
     #[test]
-    fn values_equal_their_model_after_every_record(steps in steps()) {
+    fn state_of_last_values_equals_its_model_after_every_record(steps in steps()) {
         let (mut values, mut model) = (LastValue::default(), Model::new());
         for (index, step) in steps.iter().enumerate() {
             append(&mut values, index as u64 + 1, &record(step)).unwrap();
@@ -81,7 +81,7 @@ proptest! {
     }
 
     #[test]
-    fn values_from_a_snapshot_and_changes_equal_the_full_replay(steps in steps()) {
+    fn snapshot_and_changes_give_the_last_values_of_a_full_replay(steps in steps()) {
         let records: Vec<_> = steps.iter().map(record).collect();
         check_every_way_to_catch_up(|| Box::new(LastValue::default()), &records);
     }
@@ -134,7 +134,7 @@ fn full_state_accepts_new_values_but_no_new_key() {
 }
 
 #[test]
-fn record_that_replaces_all_keys_is_checked_by_its_own_size() {
+fn replacement_of_all_keys_is_checked_without_the_old_keys() {
     let limits = FeedLimits { keys_max: 2, last_bytes_max: 100, ..FeedLimits::default() };
     let mut values = LastValue::with_limits(limits);
     let replace = |value_bytes_by_key: &[(&str, usize)]| {

@@ -211,7 +211,7 @@ fn mid_price_deviation_equals_the_configured_volatility() {
 
 #[test]
 #[ignore = "a measurement: cargo test --release -p dunlin-feed --test it -- --ignored --nocapture prints_its_rate"]
-fn simulator_updates_for_two_seconds_and_prints_its_rate() {
+fn simulator_makes_updates_for_two_seconds_and_prints_its_rate() {
     for (count, levels) in [(1, 40), (100, 20), (1, 10_000)] {
         let settings = instruments("", 0.05, levels, count);
         let (mut simulator, mut payload) = (Simulator::new(&settings, 1), Vec::with_capacity(1 << 20));

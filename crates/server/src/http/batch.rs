@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_sequence_of_a_batch_is_unknown_if_it_spans_two_epochs() {
+    fn first_sequence_of_a_batch_that_spans_two_epochs_is_unknown() {
         assert_eq!((first_seq(5, 5), first_seq(7, 1)), (Some(1), Some(7)));
         assert_eq!((first_seq(4, 5), first_seq(1, 5)), (None, None));
     }

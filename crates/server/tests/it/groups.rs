@@ -53,7 +53,7 @@ fn two_clients_of_a_share_group_get_each_record_once() {
 }
 
 #[test]
-fn work_group_delivers_on_claim_and_counts_each_ack_once() {
+fn work_group_delivers_claimed_records_and_counts_each_ack_once() {
     let (node, server) = serve();
     publish(&node, &["1", "2"]);
     let client = connect(&server);

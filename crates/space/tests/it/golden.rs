@@ -90,7 +90,7 @@ fn message_encodings_do_not_change() {
 }
 
 #[test]
-fn handover_entry_encodings_do_not_change() {
+fn encodings_of_handover_entries_do_not_change() {
     for (name, entry) in entries() {
         let mut bytes = Vec::new();
         entry.encode(&mut bytes);

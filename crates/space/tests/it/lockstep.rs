@@ -108,7 +108,7 @@ fn batched_and_single_steps_give_equal_states_on_any_processor() {
 /// A region moves entities in groups if the behaviour has no sight. `Sees` gives the behaviour a sight, so that the
 /// region moves the entities one by one.
 #[test]
-fn batched_and_single_steps_move_sightless_entities_alike() {
+fn entities_without_sight_move_alike_in_groups_and_one_by_one() {
     let (walk, straight) = (RandomWalk { speed_max: 30.0, turn: 4.0 }, Oscillation { low: 20.0, high: 80.0 });
     for regions in [1, 2, 3] {
         assert!(run::<3, _>(&walk, 0.5, regions) == run::<3, _>(&Sees(walk), 0.5, regions));
@@ -130,7 +130,7 @@ fn predator_and_prey_movement_is_independent_of_region_count() {
 }
 
 #[test]
-fn walks_and_oscillations_are_independent_of_the_region_count() {
+fn random_walks_and_oscillations_do_not_depend_on_region_count() {
     assert_region_count_changes_nothing::<3, _>(&RandomWalk { speed_max: 30.0, turn: 4.0 }, 0.5);
     assert_region_count_changes_nothing::<2, _>(&Oscillation { low: 26.0, high: 74.0 }, 0.5);
 }

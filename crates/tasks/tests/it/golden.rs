@@ -124,7 +124,7 @@ fn command_encoding_does_not_change() {
 }
 
 #[test]
-fn reply_event_and_snapshot_encodings_do_not_change() {
+fn encodings_of_replies_events_and_snapshots_do_not_change() {
     let replies = [
         ("reply_done", CommandReply::Done),
         (

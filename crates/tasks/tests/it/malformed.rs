@@ -59,7 +59,7 @@ fn list_whose_item_count_exceeds_its_bytes_is_refused() {
 }
 
 #[test]
-fn error_names_an_unknown_version_of_the_encoding() {
+fn unknown_version_of_the_encoding_is_named_in_the_error() {
     let refused = TaskCommand::decode(&[9, 1]).unwrap_err();
     assert_eq!(
         refused.to_string(),

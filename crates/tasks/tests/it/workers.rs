@@ -208,7 +208,7 @@ fn oversized_task_does_not_block_smaller_ones() {
 }
 
 #[test]
-fn scaling_signals_count_only_tasks_that_may_start() {
+fn autoscaler_is_told_only_of_tasks_that_may_start() {
     let mut scene = Scene::default();
     scene.set_tenant(TenantSettings {
         concurrency: Quota::at_most(5),

@@ -11,7 +11,7 @@ fn subject(text: &str) -> Subject<'_> {
 }
 
 #[test]
-fn invalid_subject_text_is_refused_with_the_defect() {
+fn refusal_of_an_invalid_subject_names_the_defect() {
     use SubjectError::*;
     let character = |subject: &str, character| Err(Character { subject: subject.to_owned(), character });
     let long = "a".repeat(SUBJECT_BYTES_MAX + 1);
@@ -98,7 +98,7 @@ fn star_matches_one_token_and_gt_matches_one_or_more() {
 }
 
 #[test]
-fn topic_needs_a_subject_filter_only_if_it_matches_in_part() {
+fn subject_filter_is_needed_only_if_part_of_a_topic_matches() {
     let select = |p: &str, topic: &str| pattern(p).select(&pattern(topic));
     assert_eq!(select("a.b", "a.b"), Selection::Everything);
     assert_eq!(select(">", "a.>"), Selection::Everything);

@@ -383,7 +383,7 @@ fn hundred_thousand_ack_waiters_need_no_linear_search() {
 }
 
 #[test]
-fn subscriber_sleeps_until_the_store_allows_a_deferred_read() {
+fn subscriber_sleeps_until_a_deferred_read_can_be_retried() {
     let disk = MemoryStore::new();
     let topic = disk.topic(durable(AT_ONCE), 1);
     let log = &topic.logs()[0];

@@ -141,7 +141,7 @@ fn subscriber_that_keeps_up_is_never_warned() {
 }
 
 #[test]
-fn moving_a_log_to_a_later_position_causes_no_lag_warning() {
+fn reset_of_a_log_to_a_later_position_causes_no_lag_warning() {
     let topic = small_topic();
     let mut publisher = topic.publisher("t");
     publisher.publish(b"before").unwrap();

@@ -270,7 +270,7 @@ fn sequence_that_restarts_at_1_ends_the_epoch_of_a_mirror() {
 }
 
 #[test]
-fn deletion_with_unknown_end_hides_no_record_of_a_later_topic() {
+fn deletion_at_an_unknown_position_hides_no_later_record() {
     let owned = small_topic();
     let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
     let (mut quick, mut slow) =

@@ -162,7 +162,7 @@ fn record_that_expires_just_before_it_is_taken_is_delivered() {
 }
 
 #[test]
-fn payloads_held_by_reference_count_towards_the_history_limit() {
+fn history_limit_includes_payloads_held_by_reference() {
     let bytes = 1 << 20;
     let budget = budget();
     let topic = topic_of(config(bytes), &budget, MANUAL);

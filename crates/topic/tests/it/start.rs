@@ -113,7 +113,7 @@ fn resuming_an_older_epoch_reports_its_last_record_as_unknown() {
 }
 
 #[test]
-fn every_start_option_on_an_empty_topic_reads_all_records() {
+fn every_start_option_on_an_empty_topic_reads_all_later_records() {
     for start in [Start::Earliest, Start::Latest, Start::After(Position { epoch: 1, seq: 0 }), Start::Time(0)]
     {
         let topic = large_topic(MANUAL);

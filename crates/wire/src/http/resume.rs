@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn resume_token_of_too_many_logs_is_refused() {
+    fn resume_token_for_too_many_logs_is_refused() {
         let position = Position { epoch: 1, seq: 1 };
         let logs = (0..=RESUME_LOGS_MAX as u16).map(|p| (LogKey::of("a", p), position)).collect();
         assert_eq!(ResumeToken::parse(&text(&ResumeToken::Many(logs))), Err(ResumeError));

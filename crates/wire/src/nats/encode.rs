@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn nats_message_omits_a_reply_subject_with_blanks_or_controls() {
+    fn reply_subject_with_blank_or_control_character_is_omitted() {
         for reply in ["r 0\r\n\r\nMSG admin.cmd 2 4\r\nevil\r\nMSG a 1 z", "a b", "a\tb", "a\n", "a\u{7f}"] {
             let message = NatsMessageHead { subject: ["a.", "b"], sid: b"7", reply: Some(reply) };
             assert_eq!(encoded(|out| message.encode(out, 10)), "MSG a.b 7 10\r\n");

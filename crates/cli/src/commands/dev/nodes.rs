@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn dunlin_dev_reports_if_the_remaining_nodes_are_a_majority() {
+    fn dunlin_dev_reports_whether_remaining_nodes_are_a_majority() {
         let can_continue = |left, count| remaining_nodes_text(left, count).starts_with("the other nodes");
         assert!(can_continue(2, 3) && can_continue(3, 5) && can_continue(3, 4));
         assert!(!can_continue(1, 3) && !can_continue(2, 5) && !can_continue(1, 2) && !can_continue(2, 4));

@@ -397,7 +397,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn suggested_commands_contain_a_url_that_is_not_the_default() {
+    fn suggested_commands_contain_the_url_if_it_is_not_the_default() {
         let commands = |url: &str| suggested_commands("birds", url).map(|(command, _)| command);
         assert_eq!(commands(URL_DEFAULT), ["dunlin space join birds", "dunlin space watch birds"]);
         let url = "dunlin://127.0.0.1:4230";

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn node_list_of_top_marks_the_leader_and_nodes_that_are_down() {
+    fn dunlin_top_shows_the_leader_and_the_nodes_that_are_down() {
         let mut report = NodeReport::new("dunlin://a");
         let node = |node: u64, alive: bool| json!({"node": node, "alive": alive, "removed": null, "topics_owned": 3, "listeners": {}});
         report.update(

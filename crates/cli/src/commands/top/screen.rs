@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn smallest_terminals_are_drawn_without_panic() {
+    fn dunlin_top_draws_in_tiny_terminals_without_a_panic() {
         for (width, height) in [(1, 1), (10, 3), (30, 12), (111, 9)] {
             drawn(&report(), width, height);
             drawn(&NodeReport::new("dunlin://a"), width, height);

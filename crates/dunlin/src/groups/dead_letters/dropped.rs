@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dropped_dead_letters_are_counted_beyond_the_report_limit() {
+    fn dropped_dead_letters_are_counted_even_if_not_reported() {
         let letters = DroppedLetters::default();
         let dropped = |group: usize, why: &str| DroppedDeadLetters {
             topic: "jobs".to_owned(),

@@ -110,7 +110,7 @@ fn publish_waits_until_the_topic_of_its_subject_is_known() {
 
 /// Only a limited number of the node's threads may block, and other operations need these threads, too.
 #[test]
-fn waiting_dead_letter_occupies_only_one_thread() {
+fn dead_letter_that_waits_for_a_topic_blocks_only_one_thread() {
     let cluster = TestCluster::with(2, long_limits());
     cluster.create_topic_at(1, "t");
     let node = cluster.node(1);

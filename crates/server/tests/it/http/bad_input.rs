@@ -71,7 +71,7 @@ fn http_request_heads_over_the_limits_are_refused() {
 }
 
 #[test]
-fn request_heads_without_login_take_only_pre_login_memory() {
+fn http_headers_before_login_take_only_the_login_share() {
     const HEAD_BYTES: usize = 60_000;
     let limits = NodeLimits { memory_bytes_max: 4 << 20, ..NodeLimits::default() };
     let node = Node::start(Config { limits, ..Config::default() }).unwrap();

@@ -31,7 +31,7 @@ fn text(record: &Record<'_>) -> String {
 }
 
 #[test]
-fn http_headers_set_key_and_time_and_headers_of_a_record() {
+fn http_headers_set_the_key_time_and_headers_of_a_record() {
     let fixture = HttpServer::new();
     let headers = [
         ("content-type", "application/json"),

@@ -73,7 +73,7 @@ fn queue_group_is_shared_by_members_at_all_nodes() {
 /// The topic's name does not match its own pattern. A member at another node must still find the topic, and the owner's
 /// thread for other nodes must not be blocked.
 #[test]
-fn queue_member_at_another_node_can_subscribe_by_topic_pattern() {
+fn queue_group_member_at_another_node_finds_topic_by_pattern() {
     let cluster = TestCluster::of(2);
     let pattern = Some("wide.>".to_owned());
     cluster.create_topic_at(1, "name", TopicConfig { pattern, ..TopicConfig::default() });
@@ -212,7 +212,7 @@ fn nats_publisher_continues_after_the_death_of_one_owner() {
 }
 
 #[test]
-fn queue_members_follow_a_moved_topic() {
+fn queue_group_members_follow_a_moved_topic() {
     let cluster = TestCluster::of(3);
     cluster.create_topic_at(1, "t", TopicConfig::default());
     let (mut member, mut publisher) = (cluster.nats(2), cluster.nats(3));
@@ -414,7 +414,7 @@ fn remote_nats_subscriber_gets_records_published_after_its_pong() {
 /// A group that a NATS client creates starts with new records. Its first member must therefore have joined before the
 /// `PONG`.
 #[test]
-fn remote_queue_member_gets_records_published_after_its_pong() {
+fn group_member_at_another_node_gets_records_after_its_pong() {
     let cluster = TestCluster::of(2);
     let mut reader = cluster.nats(1);
     for n in 0..40 {

@@ -175,7 +175,7 @@ fn websocket_publishes_over_tls() {
 }
 
 #[test]
-fn http_request_without_tls_gets_tls_required() {
+fn http_request_without_tls_gets_the_error_tls_required() {
     let authority = Authority::new();
     let (_node, server) = serve_tls(&authority, false);
     let output = curl(&["-i", &format!("http://{}/healthz", at(&server, Protocol::Http))]);

@@ -35,7 +35,7 @@ fn each_record_goes_to_one_member() {
 }
 
 #[test]
-fn member_gets_no_record_beyond_its_unconfirmed_limit() {
+fn member_with_too_many_unconfirmed_records_gets_no_more() {
     let mut share = ShareGroup::new(&limits(), 0);
     let mut source = records(1..=100);
     let a = share.join().unwrap();

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn recording_check_finds_missing_added_and_shortened_topics() {
+    fn check_of_a_recording_finds_missing_added_and_cut_topics() {
         let folder = tempfile::tempdir().unwrap();
         let entry = |records| RecordedTopic { records, identity: Some(records * 3) };
         let topics = |all: &[(&str, u64)]| -> RecordedTopics {
