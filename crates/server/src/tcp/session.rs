@@ -67,9 +67,7 @@ use publish::SessionPublishers;
 use scratch::Scratch;
 use spin::Spin;
 use stored::{PendingAcks, STORED};
-use subscription::{
-    Channel, EndingSubscription, HeldChannel, PendingChannel, ResumePositions, Subscription,
-};
+use subscription::{Channel, EndingSubscription, HeldChannel, PendingChannel, ResumePositions, Subscription};
 use tasks::{TASK_RESULT, TaskRequests};
 
 /// When a session is woken by new records, it notifies at most this many other sessions. With 16, three steps suffice
