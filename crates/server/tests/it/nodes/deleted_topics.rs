@@ -97,7 +97,7 @@ fn subscriber_learns_that_a_deleted_topic_may_have_lost_records() {
 }
 
 #[test]
-fn remote_subscriber_gets_all_partitions_of_a_deleted_topic() {
+fn remote_subscriber_reads_all_partitions_of_a_deleted_topic() {
     const PARTITIONS: u16 = 4;
     let cluster = TestCluster::of(2);
     cluster.create_topic_at(2, "t", TopicConfig { partitions: PARTITIONS, ..TopicConfig::default() });
