@@ -85,7 +85,7 @@ def test_dead_letters_go_to_the_chosen_subject_or_are_dropped(client: dunlin.Cli
         client.describe(f"dead.{topic}")
 
 
-def test_threads_settle_jobs_while_another_thread_waits(client: dunlin.Client, topic: str) -> None:
+def test_threads_acknowledge_jobs_while_another_thread_waits(client: dunlin.Client, topic: str) -> None:
     for number in range(20):
         client.publish(topic, str(number))
     workers = []

@@ -81,7 +81,7 @@ def test_records_iterator_raises_at_a_gap_and_resumes(client: dunlin.Client, top
     assert next(late).seq == gap.last + 1
 
 
-def test_subscription_set_to_fail_on_gaps_ends_at_a_gap(client: dunlin.Client, topic: str) -> None:
+def test_gap_ends_a_subscription_that_is_set_to_fail_on_gaps(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, retention_bytes=64 << 10)
     first = client.publish(topic, b"first").position
     fill(client, topic, 5000)

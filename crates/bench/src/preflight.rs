@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn stolen_cpu_share_is_computed_between_two_samples() {
+    fn share_of_stolen_cpu_time_is_computed_from_two_samples() {
         let before = [100, 0, 100, 100, 0, 0, 0, 10, 0, 0];
         let after = [140, 0, 120, 120, 0, 0, 0, 30, 0, 0];
         assert_eq!(steal_share(&before, &after), 0.2);

@@ -606,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn next_producer_sequence_follows_the_last_appended_record() {
+    fn next_record_gets_the_number_after_the_last_appended_record() {
         let mut lane = PublishLane::new(0);
         for _ in 0..3 {
             send(&mut lane, &[b"a", b"b"]);

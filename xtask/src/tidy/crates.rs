@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_of_a_forbidden_dependency_names_file_and_line() {
+    fn report_on_a_forbidden_dependency_names_file_and_line() {
         let mut packages = sample_packages();
         packages[0].dependencies.push("dunlin-topic".to_owned());
         let found = findings(packages, "[dependencies]\ndunlin-topic.workspace = true\n");

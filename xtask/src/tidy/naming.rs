@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn function_with_a_banned_first_word_fails() {
+    fn function_name_that_begins_with_a_banned_word_fails() {
         let list = ("xtask/src/tidy/banned-names.tsv", "name\tinstead\nsay_\tsend\n");
         for (text, fails) in [
             ("fn say() {", true),

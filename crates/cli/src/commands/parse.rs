@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processors_and_memory_parse_with_units() {
+    fn processor_counts_and_memory_sizes_are_parsed_with_units() {
         for (text, milli) in [("2", 2_000), ("0.5", 500), ("500m", 500), ("1.0004", 1_000), ("0.001", 1)] {
             assert_eq!(processors(text), Ok(milli), "{text}");
         }

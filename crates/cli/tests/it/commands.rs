@@ -159,7 +159,7 @@ fn port_in_use_error_suggests_another_address() {
 }
 
 #[test]
-fn overlapping_pattern_error_suggests_deleting_the_topic() {
+fn error_for_an_overlapping_pattern_suggests_topic_deletion() {
     let node = Node::start();
     node.run(&["pub", "orders.eu", "1"]).done();
     let outcome = node.run(&["topics", "create", "orders", "--pattern", "orders.>"]);

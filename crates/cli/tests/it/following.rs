@@ -162,7 +162,7 @@ fn freezing_proxy(node: &Node, last: &'static [u8]) -> String {
 }
 
 #[test]
-fn space_near_reports_a_silent_node_as_a_lost_connection() {
+fn dunlin_space_near_reports_a_silent_node_as_connection_lost() {
     let node = Node::start();
     node.run(&["kv", "put", "space/w/world", "{}"]).done();
     let url = freezing_proxy(&node, b"space/w/world");

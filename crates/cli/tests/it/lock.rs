@@ -32,7 +32,7 @@ fn runs_for_next_holder(node: &Node, name: &str, pid: u32) -> bool {
 }
 
 #[test]
-fn command_of_a_signalled_dunlin_lock_ends_before_lock_release() {
+fn signal_ends_the_command_of_dunlin_lock_before_lock_release() {
     let node = Node::start();
     // If `dunlin lock` is killed with SIGKILL, the lock stays held until its lease ends. With such a long lease, even a
     // busy machine has ended the command by then.

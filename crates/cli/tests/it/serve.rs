@@ -22,7 +22,7 @@ fn ready_line_shows_the_addresses_and_sigterm_stops_the_node() {
 }
 
 #[test]
-fn serve_error_for_a_port_in_use_names_the_address() {
+fn dunlin_serve_reports_the_address_that_is_already_in_use() {
     let node = Node::start();
     let address = node.url.strip_prefix("dunlin://").unwrap();
     let outcome = run(&["serve", "--listen", address]);

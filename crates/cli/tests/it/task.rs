@@ -235,7 +235,7 @@ fn redrive_counts_no_dead_letters_of_other_tenants() {
 }
 
 #[test]
-fn redrive_for_an_unknown_tenant_is_refused() {
+fn retry_of_dead_tasks_of_an_unknown_tenant_is_refused() {
     let node = Node::start();
     let refused = node.run(&["task", "redrive", "--tenant", "nobody"]);
     assert!(refused.code != Some(0) && refused.err.contains("TENANT_UNKNOWN"), "{refused:?}");

@@ -70,7 +70,7 @@ fn filtered_records_are_not_reported_as_a_gap() {
 }
 
 #[test]
-fn received_position_advances_past_undelivered_records() {
+fn received_position_advances_past_records_filtered_by_node() {
     let (client, node) = ScriptedNode::serve(|_, mut link| {
         link.accept_subscription(at(2, 10));
         link.send_batch(2, 10, 14, &["a"]);
@@ -101,7 +101,7 @@ fn gap_is_delivered_once_and_reading_continues() {
 }
 
 #[test]
-fn delivered_gap_includes_records_missing_before_the_notice() {
+fn reported_gap_begins_right_after_the_last_received_record() {
     let events = received_events(|link| {
         link.send(FromNode::Gap(GapMessage { channel: 1, epoch: 2, first: 15, last: 19 }));
         link.send_batch(2, 19, 20, &["end"]);

@@ -123,7 +123,7 @@ fn lost_records_of_a_share_group_are_reported_as_a_gap() {
 }
 
 #[test]
-fn leaving_member_loses_only_its_unread_records() {
+fn member_that_leaves_loses_only_its_unread_records() {
     let (_running, client) = start(TopicConfig::default());
     publish(&client, 0..10);
     let mut first = client.join(JOBS, share_options()).unwrap();

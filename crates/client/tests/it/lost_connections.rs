@@ -291,7 +291,7 @@ fn goodbye(numbers: [u64; 3]) -> FromNode<'static> {
 /// A node that shuts down regularly has responded to all commands that it carried out. The client must resend the
 /// commands without a response, and must not report `COMMAND_UNKNOWN`.
 #[test]
-fn command_unanswered_at_shutdown_is_sent_to_the_next_node() {
+fn command_is_resent_if_the_node_stops_without_answering_it() {
     let (client, node) = ScriptedNode::serve(|peer, mut link| {
         accept_command(&mut link);
         link.send(goodbye([ALL_ANSWERED, 0, 0]));
@@ -392,7 +392,7 @@ fn unconfirmed_command_has_an_unknown_outcome_after_a_goodbye() {
 }
 
 #[test]
-fn silent_node_is_an_error_after_two_heartbeats() {
+fn subscriber_reports_a_silent_node_after_two_missed_heartbeats() {
     let (client, node) = ScriptedNode::serve_with_fast_heartbeats(ClientOptions::default(), |_, mut link| {
         link.accept_subscription(at(2, 10));
         link.wait_until_closed();

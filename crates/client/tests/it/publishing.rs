@@ -321,7 +321,7 @@ fn flush_resends_a_record_of_unknown_outcome() {
 }
 
 #[test]
-fn publisher_of_a_missing_topic_can_be_opened_later() {
+fn publisher_can_be_opened_later_if_its_topic_was_missing() {
     let (client, node) = ScriptedNode::serve(|_, mut link| {
         for _ in 0..2 {
             let publisher = link.next(|message| match message {

@@ -88,7 +88,7 @@ fn state_topic_that_was_lost_is_recreated_with_its_reducer() {
 }
 
 #[test]
-fn state_topic_that_was_lost_is_not_recreated_without_reducer() {
+fn publisher_does_not_recreate_a_state_topic_that_was_lost() {
     let running = RunningNode::with_node(dunlin::Node::start(dunlin::Config::default()).unwrap());
     running.client().create_topic("md.a", &book(), false).unwrap();
     let mut publisher = running.client().publisher("md.a").unwrap();

@@ -479,7 +479,7 @@ fn serve_snapshot_parts(parts: Vec<(u64, u64, Vec<u8>)>) -> (Client, thread::Joi
 }
 
 #[test]
-fn snapshot_parts_are_joined_or_replaced_by_a_new_snapshot() {
+fn parts_of_a_new_snapshot_are_joined_and_old_parts_dropped() {
     let (client, node) =
         serve_snapshot_parts(vec![(6, 0, b"ab".to_vec()), (4, 0, b"12".to_vec()), (4, 2, b"34".to_vec())]);
     let mut subscriber = client.subscribe("orders.>", with_snapshots()).unwrap();

@@ -151,7 +151,7 @@ fn topic_with_an_overlapping_pattern_gets_no_owner() {
 }
 
 #[test]
-fn client_commands_cannot_write_topic_and_node_keys() {
+fn client_commands_cannot_write_the_keys_of_topics_and_nodes() {
     let mut test = TestState::default();
     for key in [&topic_key(b"t")[..], &node_key(1)] {
         let put = ControlCommand::Put { key, value: b"", lease: 0 };

@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_truncated_or_later_version_topic_files_are_refused() {
+    fn topic_file_is_refused_if_damaged_or_truncated_or_too_new() {
         let text = encode("orders", &config());
         let why = |text: &str| parse(text).unwrap_err();
         for cut in 0..text.len() - 1 {

@@ -235,7 +235,7 @@ fn removed_log_files_are_a_gap_and_numbering_continues() {
 }
 
 #[test]
-fn subscriber_of_an_epoch_lost_on_disk_gets_a_higher_epoch() {
+fn subscriber_gets_a_higher_epoch_if_its_epoch_is_lost_on_disk() {
     let disk = FakeDisk::new(34);
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();
@@ -294,7 +294,7 @@ fn unreadable_topic_is_refused_and_other_topics_are_served() {
 }
 
 #[test]
-fn topic_refused_for_a_foreign_log_keeps_its_subjects_reserved() {
+fn subjects_of_a_topic_with_a_foreign_log_stay_reserved() {
     let disk = FakeDisk::new(36);
     let (node, _) = open(&disk);
     node.create_topic("a", TopicConfig { pattern: Some("a.>".to_owned()), ..durable() }, false).unwrap();

@@ -58,7 +58,7 @@ fn metrics_of_a_region_are_updated_without_ticks() {
 /// In this test, a viewer watches one entity. Another entity is spawned in a neighbouring region, which knows only a
 /// ghost of the watched entity.
 #[test]
-fn viewer_needs_no_tick_to_see_spawns_in_two_regions() {
+fn viewer_sees_spawned_entities_of_two_regions_without_a_tick() {
     let regions = [REGION, RegionId(2)];
     let setup = RegionSetup::new(REGION, WorldBox::cube(100.0).unwrap(), 10.0);
     let walk = RandomWalk { speed_max: 1.0, turn: 1.0 };

@@ -249,7 +249,7 @@ fn record_that_replaces_all_levels_of_a_full_side_is_accepted() {
 }
 
 #[test]
-fn replica_that_missed_a_forgotten_removal_needs_a_snapshot() {
+fn replica_needs_a_snapshot_for_removals_no_longer_in_history() {
     let limits = FeedLimits { removals_min: 4, ..FeedLimits::default() };
     let mut book = Book::with_limits(Scale::default(), limits);
     for seq in 1..=20 {

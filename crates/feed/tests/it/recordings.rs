@@ -175,7 +175,7 @@ fn stream_defects_are_reported_by_line_and_skipped() {
 }
 
 #[test]
-fn opening_rows_form_one_record_and_later_rows_change_the_book() {
+fn first_rows_form_one_record_and_later_rows_change_the_book() {
     let result = bitstamp(
         "1,9,5,78318.0,1.5,created,bid\r\n2,9,5,78320.5,2.6e-06,created,ask\r\n\
          3,60,50,78319.0,0.075,created,bid\n3,61,51,78320.5,0.05,changed,bid\n3,62,52,78400.0,0.05,deleted,bid\n\
@@ -211,7 +211,7 @@ fn deletion_changes_the_book_if_other_rows_follow_it() {
 }
 
 #[test]
-fn row_defects_are_reported_by_line_and_skipped() {
+fn defective_rows_are_skipped_and_reported_by_line_number() {
     let result = bitstamp(
         "1,9,5,10.0,1,created,bid\n1,19,15,10.0,1,created,bid\n2,19,15,10.0,1,deleted,bid\n\
          1,19,15,10.0,1,changed,ask\n1,19,15,10.05,1,changed,bid\n1,19,15,10.0,-1,changed,bid\n\
@@ -281,7 +281,7 @@ fn order_in_the_opening_book_is_a_phantom_if_trades_go_past_it() {
 }
 
 #[test]
-fn briefly_crossed_order_is_not_reported_as_a_phantom() {
+fn briefly_crossed_order_is_not_reported_as_already_deleted() {
     let passing = format!(
         "{CROSSED}4,20,20000,103.0,2,created,bid\n4,20,20000,101.0,1,changed,bid\n2,20,20001,101.0,0.0,deleted,ask\n\
          4,20,20002,102.0,0,deleted,bid\n3,20,20002,102.0,0,deleted,ask\n5,20,30000,90.0,1,created,bid\n"
@@ -324,7 +324,7 @@ fn byte_order_mark_before_either_format_is_skipped() {
 }
 
 #[test]
-fn file_without_any_line_of_the_format_is_not_a_recording() {
+fn file_without_a_line_in_the_expected_format_is_no_recording() {
     let is_foreign = |format, text: &str| {
         let mut recording = Recording::new(format, &RecordingOptions::default());
         recording.push(text.as_bytes(), &mut |_| {});

@@ -225,7 +225,7 @@ fn each_loss_is_detected_by_the_next_record_and_repaired_once() {
 }
 
 #[test]
-fn lost_last_records_are_detected_by_a_checksum() {
+fn loss_of_the_last_records_is_detected_by_a_checksum() {
     let topic = topic("t", 64 << 10);
     let mut source = ReplicaSource::of(&topic);
     let options = SubscribeOptions { test_loss_every: NonZeroU32::new(10), ..from_snapshot() };

@@ -258,7 +258,7 @@ fn fill(disk: &FakeDisk, journal: &mut Journal) -> u64 {
 }
 
 #[test]
-fn reserve_becomes_the_next_log_file_when_the_disk_is_full() {
+fn disk_reserve_becomes_the_next_log_file_when_disk_is_full() {
     let disk = FakeDisk::new(11);
     let (mut journal, _) = open(&disk).unwrap();
     let mut reserve = reserve(&disk);

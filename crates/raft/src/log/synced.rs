@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn synced_mark_is_created_when_the_disk_has_room() {
+    fn number_of_last_synced_record_is_written_when_disk_has_room() {
         let disk = Arc::new(FakeDisk::new(1));
         disk.set_capacity(disk.used() + 100);
         let mut mark = open(&disk, 3).unwrap();

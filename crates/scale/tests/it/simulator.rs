@@ -153,7 +153,7 @@ fn forecast_prevents_most_slow_minutes_at_10_percent_more_cost() {
 }
 
 #[test]
-fn load_series_is_read_from_a_python_or_json_list() {
+fn time_series_of_load_is_read_from_a_python_or_json_list() {
     let python =
         "# [notes]\ndef load():\n    return np.array([22262, 21756,\n 22247.5, 22759,\n ], dtype='float')";
     let series = TimeSeries::parse(python).unwrap();

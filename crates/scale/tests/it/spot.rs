@@ -45,7 +45,7 @@ fn interrupted_spot_worker_drains_and_is_replaced_at_once() {
 }
 
 #[test]
-fn refused_spot_launches_fall_back_to_on_demand_for_a_while() {
+fn on_demand_workers_replace_refused_spot_workers_for_a_while() {
     let delays = ProviderDelays { spot_max: Some(5), ..reliable_delays() };
     let mut simulation = ScalerSimulation::new(Policy { spot: SPOT, ..Policy::cloud(24, 50) }, delays, 1);
     simulation.run(120, |_| calm());

@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn starting_node_applies_changes_made_while_it_reads_history() {
+    fn node_applies_changes_made_while_it_reads_history_at_start() {
         let cluster = Node::start(Config::default()).unwrap();
         let control = Arc::clone(cluster.control().unwrap());
         let revision = || control.with(ControlState::revision).unwrap();

@@ -197,7 +197,7 @@ mod tests {
     use super::fairness;
 
     #[test]
-    fn fairness_index_is_1_unless_a_waiting_tenant_lacks_its_share() {
+    fn fairness_index_is_1_if_every_waiting_tenant_has_its_share() {
         assert_eq!(fairness(&[]), None);
         assert_eq!(fairness(&[(3.0, 3.0, 1.0)]), None);
         assert_eq!(fairness(&[(0.0, 1.0, 1.0), (0.0, 1.0, 1.0)]), None);

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn websocket_text_message_ends_with_its_last_frame() {
+    fn last_frame_of_a_websocket_text_message_is_recognized() {
         let mut sent = [
             frame(0x01, b"he", [1, 2, 3, 4]),
             frame(0x89, b"", [1, 2, 3, 4]),

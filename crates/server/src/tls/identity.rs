@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn certificate_subject_shows_joined_and_binary_attributes() {
+    fn certificate_subject_shows_multivalued_and_binary_attributes() {
         let attribute = |oid, tag, data: &'static [u8]| {
             AttributeTypeAndValue::new(oid, Any::from_tag_and_data(tag, data))
         };

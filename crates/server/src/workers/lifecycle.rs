@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn worker_that_ends_or_stalls_before_attaching_has_failed() {
+    fn worker_that_ends_or_stalls_before_attaching_counts_as_failed() {
         let mut lifecycle = WorkerLifecycle::new(5_000);
         assert_eq!(lifecycle.end_events(), [LifecycleEvent::Failed]);
         assert_eq!(lifecycle.advance(4_999, SILENT_MS), (None, ProcessSignal::Nothing));
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn warm_worker_that_attaches_before_it_is_woken_has_failed() {
+    fn warm_worker_that_attaches_before_wakeup_counts_as_failed() {
         let mut lifecycle = WorkerLifecycle::for_pool(5_000);
         assert_eq!(lifecycle.record_attached(100, true), Some(LifecycleEvent::Failed));
         assert_eq!(lifecycle.record_attached(200, true), None, "reported once");

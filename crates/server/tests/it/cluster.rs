@@ -63,7 +63,7 @@ fn cluster_client_returns_the_address_of_the_running_node() {
 
 /// Only the group of the tasks loses its majority; the keys keep theirs.
 #[test]
-fn leader_is_not_ready_if_its_task_group_has_no_majority() {
+fn task_leader_is_not_ready_if_its_raft_group_has_no_majority() {
     let dirs: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
     init(dirs[0].path(), "127.0.0.1:0").unwrap();
     let mut nodes = vec![start_with(dirs[0].path(), None, ClusterLimits::default())];

@@ -66,7 +66,7 @@ fn only_accepted_records_of_a_flood_of_subjects_create_topics() {
 }
 
 #[test]
-fn refused_publishes_leave_no_topic_behind() {
+fn refused_nats_records_create_no_topic() {
     let (node, server) = serve_with_memory(64 << 20);
     let mut peer = NatsPeer::open(&server);
     peer.send(b"HPUB bad.headers 20 21\r\nNATS/1.0\r\n: empty\r\n\r\nx\r\n");
@@ -141,7 +141,7 @@ fn resume_positions_count_towards_the_memory_budget() {
 }
 
 #[test]
-fn unused_resume_messages_count_towards_the_subscription_limit() {
+fn pending_resume_messages_count_towards_the_subscription_limit() {
     let (_node, server) = crate::serve_with(|config| config.limits.subscriptions_max = 10);
     let mut peer = Peer::connect(&server);
     // A RESUME counts until its subscription starts. Subscription 0 starts, so ten of the eleven RESUMEs count after

@@ -21,7 +21,7 @@ fn ended_by(server: &Server, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn nats_violation_gets_an_error_and_ends_only_its_connection() {
+fn nats_protocol_error_is_reported_and_ends_only_its_connection() {
     let (_node, server) = serve_nats(|_| {});
     let mut bystander = NatsPeer::open(&server);
     let too_long = format!("SUB {} 1\r\n", "x".repeat(5_000));

@@ -57,7 +57,7 @@ fn key_limit_goes_first_to_tasks_that_some_worker_can_run() {
 
 /// Advances the time past the moments at which the token and the delayed task are due.
 #[test]
-fn task_starts_before_a_delayed_one_that_no_worker_can_run() {
+fn delayed_task_without_a_worker_does_not_block_a_key_limit() {
     let mut scene = Scene::default();
     let limit =
         KeyLimit { rate: Some(Rate { count: 1, per_ms: 100, burst: 1 }), ..KeyLimit::running(b"user", 1) };
@@ -108,7 +108,7 @@ fn key_limit_moves_to_the_task_that_a_new_worker_can_run() {
 }
 
 #[test]
-fn task_larger_than_any_worker_holds_no_key_limit() {
+fn task_too_large_for_every_worker_blocks_no_key_limit() {
     let mut scene = scene_with_limit_of_one();
     scene.join_with(NewWorker { memory_bytes: 100, ..worker_for_kind(b"work", 1) });
     let large = scene.submit(labelled_ann(NewTask { memory_bytes: 1_000, ..work() }));

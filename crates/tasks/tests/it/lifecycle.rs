@@ -487,7 +487,7 @@ fn task_time_in_seconds_or_microseconds_is_refused() {
 }
 
 #[test]
-fn safe_redrive_excludes_tasks_that_killed_workers() {
+fn safe_retry_of_dead_tasks_excludes_tasks_that_killed_workers() {
     let mut scene = Scene::with(SchedulerLimits { poison_max: 1, ..SchedulerLimits::default() });
     scene.set_tenant(TenantSettings::new(b"a"));
     let poisoned = scene.submit_plain();

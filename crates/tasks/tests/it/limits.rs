@@ -219,7 +219,7 @@ fn nearly_full_queue_first_slows_and_then_refuses_submitters() {
 }
 
 #[test]
-fn submission_beyond_the_state_limit_is_refused() {
+fn submission_over_the_byte_limit_of_all_tasks_is_refused() {
     let mut scene = Scene::with(SchedulerLimits { state_bytes_max: 10_000, ..SchedulerLimits::default() });
     scene.set_tenant(TenantSettings::new(b"a"));
     let refused = scene.apply(TaskCommand::Submit { tenant: b"a", tasks: vec![work(); 100] });

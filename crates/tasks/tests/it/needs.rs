@@ -192,7 +192,7 @@ fn scaling_signals_do_not_count_tasks_that_no_worker_can_run() {
 }
 
 #[test]
-fn needed_label_sets_are_limited_for_each_tenant_and_in_total() {
+fn number_of_label_sets_is_limited_per_tenant_and_in_total() {
     let mut scene = tenants(&["a"]);
     let values: Vec<String> = (0..2_000).map(|at| at.to_string()).collect();
     let task =

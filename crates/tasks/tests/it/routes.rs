@@ -81,7 +81,7 @@ fn task_is_found_by_id_and_by_tenant_in_any_shard() {
 }
 
 #[test]
-fn task_list_pages_through_all_shards_without_repeats() {
+fn paged_task_list_contains_each_task_of_all_shards_once() {
     let mut shards = shards();
     let mut submitted: Vec<u64> =
         (0..57).map(|number| submit(&mut shards, &format!("t-{}", number % 19))).collect();

@@ -104,7 +104,7 @@ fn schedule_that_is_never_due_within_fifty_years_is_refused() {
 }
 
 #[test]
-fn scheduler_knows_how_many_timers_will_be_due_at_a_time() {
+fn scheduler_knows_if_more_timers_than_a_limit_are_due() {
     let mut scene = Scene::new();
     scene.submit_all("a", vec![NewTask { not_before_ms: 100, ..work() }; 10]);
     assert!(!scene.state.has_more_due(99, 0));

@@ -86,7 +86,7 @@ fn workers(shards: usize) -> impl Strategy<Value = Vec<WorkerSlots>> {
 
 proptest! {
     #[test]
-    fn exact_slot_shares_of_all_shards_add_up_to_the_slot_count(shards in tenant_demands(), slots in 1..500u64) {
+    fn exact_shares_of_all_shards_add_up_to_the_number_of_slots(shards in tenant_demands(), slots in 1..500u64) {
         let due = due_slots(&shards, slots);
         prop_assert!((due.iter().sum::<f64>() - slots as f64).abs() < 1e-6, "{due:?}");
         let any_reserved = shards.iter().flatten().any(|tenant| tenant.reserved > 0);

@@ -54,7 +54,7 @@ fn refusal_of_an_invalid_subject_names_the_defect() {
 }
 
 #[test]
-fn pattern_without_wildcards_matches_the_longest_subject() {
+fn pattern_equal_to_the_longest_valid_subject_matches_it() {
     let text = "a".repeat(SUBJECT_BYTES_MAX);
     assert_eq!(pattern(&text).literal_prefix(), text);
     assert!(pattern(&text).matches(subject(&text)));

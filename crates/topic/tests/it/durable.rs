@@ -433,7 +433,7 @@ fn disk_retention_causes_lag_warnings_and_exact_gaps() {
 }
 
 #[test]
-fn start_by_time_finds_records_that_are_only_on_disk() {
+fn start_time_is_found_among_records_that_are_only_on_disk() {
     let disk = MemoryStore::new();
     let topic = disk.topic(durable(AT_ONCE), 1);
     let mut numbered = NumberedPublisher::of(&topic);

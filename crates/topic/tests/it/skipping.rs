@@ -111,7 +111,7 @@ fn subscriber_with_records_left_to_skip_does_not_sleep() {
 }
 
 #[test]
-fn other_logs_are_read_while_one_log_skips_many_records() {
+fn other_logs_are_read_while_many_records_of_one_are_skipped() {
     let (long, short) = (long_topic("long"), small_topic());
     short.publisher("t").publish(b"short").unwrap();
     let [filter, _] = filters();

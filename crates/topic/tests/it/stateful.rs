@@ -185,7 +185,7 @@ fn setting_the_clock_back_does_not_stop_checksums() {
 }
 
 #[test]
-fn joining_subscriber_gets_the_state_and_all_later_records() {
+fn new_subscriber_gets_the_state_and_all_later_records() {
     let topic = small();
     let mut setter = Setter::of(&topic);
     let mut followers = Vec::new();

@@ -109,7 +109,7 @@ fn moved_topic_keeps_the_order_of_records_in_flight() {
 /// same name therefore have to use a new relay. While the flight lasts, a new record must wait. If it joined the
 /// flight, the flight would never end under a constant load.
 #[test]
-fn refusal_by_a_deleted_topic_does_not_affect_later_records() {
+fn refusal_of_old_records_does_not_affect_a_recreated_topic() {
     let cluster = TestCluster::of(2);
     cluster.create_topic_at(2, "t");
     let node = cluster.node(1);

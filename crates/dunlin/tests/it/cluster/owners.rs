@@ -133,7 +133,7 @@ fn topic_without_a_publisher_moves_when_its_owner_is_lost() {
 }
 
 #[test]
-fn subscriber_follows_a_move_while_the_old_owner_is_alive() {
+fn subscriber_follows_a_moved_topic_while_the_old_owner_lives() {
     let cluster = TestCluster::of(3);
     cluster.create_topic_at(1, "t");
     publish(&cluster.node(1), "t", "first");

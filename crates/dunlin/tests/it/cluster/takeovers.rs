@@ -64,7 +64,7 @@ fn next_owner_does_not_wait_for_a_dead_owner() {
 /// If the node did not check the reducer, the cluster would agree on a topic that no node can open, and the topic's
 /// name could not be used any more.
 #[test]
-fn topic_refused_for_an_invalid_reducer_leaves_its_name_free() {
+fn topic_name_stays_free_if_the_requested_reducer_is_invalid() {
     let cluster = TestCluster::with(2, long_limits());
     let node = cluster.node(1);
     for (kind, option) in [("boook", None), ("book", Some(("depht", "1")))] {

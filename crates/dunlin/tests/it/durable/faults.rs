@@ -118,7 +118,7 @@ fn topic_is_no_longer_full_after_its_waiting_record_is_stored() {
 }
 
 #[test]
-fn deleting_the_only_full_topic_gives_the_node_room_again() {
+fn node_has_room_again_when_its_only_full_topic_is_deleted() {
     let disk = FakeDisk::new(12);
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();

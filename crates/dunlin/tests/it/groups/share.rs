@@ -118,7 +118,7 @@ fn share_group_members_read_every_partition() {
 }
 
 #[test]
-fn joining_a_full_group_or_one_of_another_kind_is_refused() {
+fn group_refuses_members_of_another_kind_or_over_its_limit() {
     let node = node();
     let member = node.join_share("jobs", "g", &share_from_start()).unwrap();
     let kind = JoinError::Kind { group: "g".to_owned(), kind: GroupKind::Share };

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn epoch_change_that_skips_unread_records_is_a_loss() {
+    fn epoch_change_that_skips_unread_records_counts_as_a_loss() {
         assert!(is_loss(&epoch_changed(7, Some(9), 10)), "the old epoch had two more");
         assert!(is_loss(&epoch_changed(7, Some(7), 9)), "one of the new epoch was given up");
     }

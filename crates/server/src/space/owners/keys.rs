@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn leaving_process_stays_until_two_others_hold_each_region() {
+    fn process_may_leave_only_when_two_others_hold_each_region() {
         let record = || ProcessRecord {
             address: "127.0.0.1:1".parse().unwrap(),
             url: String::new(),

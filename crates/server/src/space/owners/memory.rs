@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn region_copy_counts_only_if_its_holder_claimed_region_last() {
+    fn copy_of_a_region_counts_only_for_the_last_process_to_own_it() {
         let (takes_over, copy) = (RegionAction::TakeOver(R), Some(EPOCH));
         assert_eq!(remembered(None, &claimed_by(3), copy, takes_over), (None, vec![]), "of another process");
         assert_eq!(

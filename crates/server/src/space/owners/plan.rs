@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn former_owner_continues_if_the_new_one_is_lost_early() {
+    fn former_owner_continues_its_region_if_the_new_owner_is_lost() {
         let former = LocalState { released: [(R, EPOCH)].into(), ..local(1) };
         assert_eq!(plan(&released(&[1, 2], false), &former), [], "process 2 may claim it");
         assert_eq!(plan(&released(&[1, 2], false), &with_copy(2)), [RegionAction::TakeOver(R)]);

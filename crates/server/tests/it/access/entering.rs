@@ -97,7 +97,7 @@ fn each_protocol_refuses_wrong_credentials_in_its_own_format() {
 }
 
 #[test]
-fn probes_and_the_dashboard_need_no_credentials() {
+fn health_probes_and_the_dashboard_need_no_credentials() {
     let guarded = Guarded::new(USERS);
     for path in ["/healthz", "/readyz", "/startupz", "/"] {
         assert_eq!(guarded.http("GET", path, "", b"").status, 200, "{path}");

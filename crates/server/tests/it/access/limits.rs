@@ -91,7 +91,7 @@ fn lock_wait_is_refused_while_the_publish_rate_is_exceeded() {
 }
 
 #[test]
-fn publish_rate_limits_task_submission_but_no_other_task_call() {
+fn user_over_the_publish_rate_can_cancel_but_not_submit_tasks() {
     let guarded = Guarded::new(WRITER);
     let (ana, tasks) = (basic("ana", PASSWORD), guarded.by_password("ana").tasks());
     let submit = || tasks.submit("acme", NewTask::new(b"k", b"")).map(|submitted| submitted.task);

@@ -94,7 +94,7 @@ fn each_record_of_a_share_group_goes_to_one_member() {
 }
 
 #[test]
-fn mixed_queue_group_ends_when_its_last_grpc_member_leaves() {
+fn group_of_nats_and_grpc_members_ends_with_its_last_member() {
     run(async {
         let (node, server) = serve_grpc_with(|config| config.nats = vec![([127, 0, 0, 1], 0).into()]);
         node.create_topic("jobs", dunlin::topic::TopicConfig::default(), false).unwrap();

@@ -393,7 +393,7 @@ fn call_over_the_stream_limit_delays_only_its_own_client() {
 }
 
 #[test]
-fn subscriber_with_a_zero_window_delays_no_others() {
+fn subscriber_with_a_zero_window_delays_no_other_subscriber() {
     run(async {
         let (node, server) = serve_grpc();
         let mut other = connect(&server).await;

@@ -15,7 +15,7 @@ async fn request_reply(client: &mut GrpcClient, subject: &str, payload: &str) ->
 }
 
 #[test]
-fn responders_in_process_and_over_grpc_answer_requests() {
+fn in_process_and_grpc_responders_answer_grpc_requests() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = connect(&server).await;

@@ -37,7 +37,7 @@ fn http_key_is_put_read_swapped_and_deleted() {
 }
 
 #[test]
-fn http_ranges_are_paged_and_binary_values_are_base64() {
+fn http_key_ranges_are_paged_and_binary_values_are_base64() {
     let fixture = HttpServer::new();
     for number in 0..25 {
         send(&fixture, "PUT", &format!("/v1/kv/k/{number:02}"), &[], "v");

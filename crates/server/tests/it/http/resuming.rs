@@ -167,7 +167,7 @@ fn event_streams_that_resume_or_read_a_state_create_no_topic() {
 
 /// A plain topic replaces a state topic. Subscribers over server-sent events and over a JSON WebSocket must then end.
 #[test]
-fn state_subscribers_end_if_a_plain_topic_replaces_their_topic() {
+fn subscription_to_a_state_ends_if_its_topic_becomes_plain() {
     let fixture = HttpServer::new();
     let reducer = ReducerConfig { kind: "last".to_owned(), ..ReducerConfig::default() };
     fixture

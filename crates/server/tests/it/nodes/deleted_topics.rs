@@ -170,7 +170,7 @@ fn large_deleted_topic_leaves_room_for_small_ones() {
 }
 
 #[test]
-fn remote_subscriber_gets_all_partitions_of_a_deleted_topic() {
+fn remote_subscriber_reads_all_partitions_of_a_deleted_topic() {
     const PARTITIONS: u16 = 4;
     let cluster = TestCluster::of(2);
     cluster.create_topic_at(2, "t", TopicConfig { partitions: PARTITIONS, ..TopicConfig::default() });

@@ -107,7 +107,7 @@ fn queue_group_ends_when_its_last_remote_member_leaves() {
 
 /// When a member leaves, it must still receive the records that the owner sent before the member left.
 #[test]
-fn draining_queue_member_on_another_node_loses_nothing() {
+fn queue_member_gets_records_that_the_owner_sent_before_unsub() {
     let cluster = TestCluster::of(2);
     cluster.create_topic_at(1, "jobs", TopicConfig::default());
     let (owner, topic) = (cluster.node(1), cluster.node(1).topic("jobs").unwrap());
@@ -516,7 +516,7 @@ fn queue_group_member_at_another_node_gets_last_topic_records() {
 }
 
 #[test]
-fn client_without_echo_gets_no_own_records_of_a_remote_topic() {
+fn echo_off_excludes_own_records_of_a_topic_on_another_node() {
     const ROUNDS: u64 = 200;
     const OWN_RECORDS: u64 = 5;
     let cluster = TestCluster::of(2);

@@ -42,7 +42,7 @@ fn level(number: i64) -> Vec<u8> {
 }
 
 #[test]
-fn refused_remote_record_does_not_fail_other_records() {
+fn owner_refuses_bad_remote_records_but_accepts_the_others() {
     let cluster = TestCluster::of(3);
     cluster.create_topic_at(1, "md", book());
     let log = || cluster.node(1).topic("md").unwrap().logs()[0].state_info().unwrap();
@@ -230,7 +230,7 @@ fn batch_that_arrives_on_a_replaced_connection_is_not_appended() {
 }
 
 #[test]
-fn records_that_a_new_owner_returns_are_resent_in_order() {
+fn records_that_a_new_owner_sends_back_are_resent_in_order() {
     let cluster = TestCluster::patient(3);
     cluster.create_topic_at(3, "t", TopicConfig::default());
     let mut reader = cluster.node(3).subscribe("t", &start_at(Start::Latest)).unwrap();

@@ -12,7 +12,7 @@ const USERS: &str = "[users.ana]\npassword = \"HASH\"\nsubscribe = [\">\"]\n";
 
 /// A subscriber that begins before the first record of the node's mirror has a mirror of its own, a private one.
 #[test]
-fn mirror_of_one_subscriber_survives_reloading_the_users_file() {
+fn private_mirror_survives_a_reload_of_the_users_file() {
     let cluster = TestCluster::of(2);
     cluster.create_topic_at(1, "t", TopicConfig::default());
     let guarded = Guarded::with_node(cluster.node(2), USERS, |_| ());

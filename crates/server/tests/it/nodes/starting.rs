@@ -14,7 +14,7 @@ use super::TestCluster;
 use crate::http::Peer as HttpPeer;
 
 #[test]
-fn subscription_at_a_starting_node_gets_no_old_records() {
+fn subscription_made_while_a_node_starts_gets_no_old_records() {
     const EVENTS: &str = "/v1/topics/%3E/events";
     let cluster = TestCluster::of(2);
     cluster.create_topic_at(1, "t", TopicConfig::default());

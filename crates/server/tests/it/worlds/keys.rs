@@ -85,7 +85,7 @@ fn world_continues_after_the_loss_of_its_keys() {
 }
 
 #[test]
-fn pause_of_a_world_survives_the_loss_of_its_keys() {
+fn paused_world_stays_paused_after_its_keys_are_deleted() {
     let test = WorldTest::new(settings("held", 2, StandbyMode::None));
     let members = [test.start(1), test.start(2)];
     wait_until_all_tick("all regions begin", &test.kv, &members);

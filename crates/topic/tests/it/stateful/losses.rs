@@ -66,7 +66,7 @@ fn simulated_losses_happen_once_and_are_all_detected() {
 }
 
 #[test]
-fn lost_last_records_are_detected_by_the_checksum() {
+fn loss_of_the_last_records_is_detected_by_the_checksum() {
     let topic = stateful(1 << 20, &budget(), MANUAL);
     let mut setter = Setter::of(&topic);
     let mut reader =

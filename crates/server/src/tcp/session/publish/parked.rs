@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn oversized_batch_may_wait_only_if_no_other_batch_waits() {
+    fn oversized_batch_may_wait_alone_but_not_with_other_batches() {
         let header =
             PublishHeader { publisher: 1, partition: 0, expect_seq: 0, producer_seq: 1, count: 1, bytes: 0 };
         let mut parked = ParkedBatches::default();
