@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_benchmark_runs_have_the_data_of_every_chart() {
+    fn stored_runs_of_benchmarks_have_the_data_of_every_chart() {
         let runs = stored::newest_first().unwrap();
         assert!(runs.iter().any(|run| fanout::draw(run).is_some_and(|svg| svg.is_ok())));
         assert!(runs.iter().any(|run| round_trips::draw(run).is_some_and(|svg| svg.is_ok())));

@@ -478,7 +478,7 @@ def test_invalid_worker_options_are_refused_at_construction(
     assert SLOTS_MAX == 10_000
 
 
-def test_worker_ends_started_threads_if_another_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_ends_its_threads_if_one_of_them_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[threading.Thread] = []
     start = threading.Thread.start
 

@@ -117,7 +117,7 @@ def test_warm_worker_joins_only_after_it_is_told_to_work(own_node: Node) -> None
             worker.wait()
 
 
-def test_cancelling_stops_tasks_in_processes_and_coroutines(
+def test_cancelled_tasks_stop_in_processes_and_coroutines(
     client: dunlin.Client, tenant: str, start: Start, tmp_path: Path
 ) -> None:
     start("--processes")
@@ -215,7 +215,7 @@ def test_invalid_task_calls_raise_the_matching_error_class(client: dunlin.Client
         dunlin.Worker().run()
 
 
-def test_all_calls_and_errors_show_the_same_task_and_worker_ids(
+def test_task_and_worker_have_the_same_id_in_calls_and_errors(
     client: dunlin.Client, tenant: str, start: Start, tmp_path: Path
 ) -> None:
     start()

@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn endless_line_is_an_error_after_earlier_lines_are_sent() {
+    fn overlong_line_is_refused_after_earlier_lines_are_sent() {
         let node = Node::start(Config::default()).unwrap();
         let mut sender = sender(&node, None);
         let lines = std::io::Read::chain(&b"one\n"[..], std::io::repeat(b'x'));

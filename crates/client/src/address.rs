@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_parse_with_and_without_scheme_and_port() {
+    fn addresses_with_or_without_scheme_and_port_are_parsed() {
         let tcp = |host: &str, port| Ok(Address::Tcp { host: host.to_owned(), port });
         for (text, address) in [
             ("dunlin://localhost:9", tcp("localhost", 9)),

@@ -476,7 +476,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn number_of_a_pending_request_is_not_assigned_again() {
+    fn request_number_is_not_reused_while_its_request_is_pending() {
         let mut session = ClientSession::default();
         let first = session.next_number();
         session.add_request(first, Arc::default());

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn page_layers_that_no_frozen_state_uses_are_dropped() {
+    fn layer_of_a_page_is_dropped_when_no_frozen_state_uses_it() {
         let mut pages = Pages::default();
         pages.push(0);
         let oldest = pages.freeze();

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn accept_failure_is_no_longer_reported_after_a_second() {
+    fn accept_failure_is_reported_for_at_most_one_second() {
         let status = AcceptStatus::default();
         assert_eq!(status.obstacle(5_000 * MS), None);
         status.record_failure(&io::Error::other("no buffer space"), 5_000 * MS);

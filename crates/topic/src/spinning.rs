@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn short_wait_restores_the_full_spin() {
+    fn short_wait_restores_the_full_spinning_time() {
         let mut spinning = SpinBudget::default();
         (0..10).for_each(|_| spinning.record_parked(1_000_000));
         spinning.record_parked(SHORT_WAIT_NS);

@@ -68,7 +68,7 @@ fn restart(node: Node) -> Node {
 }
 
 #[test]
-fn idle_handles_reconnect_when_used_after_a_node_restart() {
+fn idle_client_reconnects_at_its_next_use_after_a_node_restart() {
     let mut node = Node::start_with(port::free(), &[SHORT_HEARTBEAT]);
     let clients: Vec<Client> = (0..4).map(|_| connect(&node)).collect();
     let mut subscriber = clients[0].subscribe("t", earliest()).unwrap();

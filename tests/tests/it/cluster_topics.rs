@@ -345,7 +345,7 @@ fn thawed_former_owner_forwards_records_to_the_new_owner() {
 /// While an owner is being shut down, it accepts its last records. Each of these records must reach every subscriber
 /// exactly once, although another node may own the topic by then.
 #[test]
-fn stopping_owner_delivers_each_durable_record_once() {
+fn owner_delivers_each_durable_record_once_while_it_shuts_down() {
     let mut cluster = ClusterUnderTest::of(3);
     let (owner, other) = (cluster.members[0].connect(), cluster.members[2].connect());
     let durable = TopicConfig { durable: Some(DurableOptions::default()), ..TopicConfig::default() };

@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn subscriptions_sort_by_lag_loss_name_or_topic() {
+    fn subscriptions_can_be_sorted_by_lag_loss_name_or_topic() {
         let subscription = |topic: &str, name: &str, lag, missed| {
             let position = Position { epoch: 1, seq: 1 };
             let name = name.to_owned();

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_parse_with_units() {
+    fn sizes_with_units_are_parsed() {
         for (text, bytes) in
             [("4096", 4096), ("64MiB", 64 << 20), ("10MB", 10_000_000), ("1 kb", 1000), ("2g", 2 << 30)]
         {

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn epoch_line_shows_which_records_of_the_old_epoch_are_missed() {
+    fn text_of_an_epoch_change_says_which_records_were_missed() {
         let change = |known_through| {
             move |log| {
                 let new_first = Position { epoch: 4, seq: 1 };

@@ -80,7 +80,7 @@ fn unknown_or_repeated_instrument_is_refused() {
 }
 
 #[test]
-fn feed_watch_names_the_partition_of_each_book() {
+fn dunlin_feed_watch_prints_the_partition_of_each_book() {
     let node = Node::start();
     node.run(&["topics", "create", "md.P", "--reducer", "book", "--partitions", "2"]).done();
     let events = objects(&node.run(&["feed", "watch", "md.P", "--json", "--count", "2"]).done());
@@ -260,7 +260,7 @@ fn recorder_leaves_out_new_topics_that_it_cannot_record() {
 }
 
 #[test]
-fn record_verify_and_replay_commands_report_equal_counts() {
+fn feed_is_recorded_verified_and_replayed_with_equal_counts() {
     let folder = tempfile::tempdir().unwrap();
     let source = Source::start(&BASELINE);
     let out = folder.path().join("rec");

@@ -126,7 +126,7 @@ fn lost_connection_is_reported_and_ctrl_c_ends_the_wait() {
 }
 
 #[test]
-fn sub_reports_a_new_epoch_after_a_kill_and_keeps_reading() {
+fn dunlin_sub_survives_a_killed_node_and_reports_the_new_epoch() {
     let node = Node::start();
     node.run(&["pub", "ticks", "before"]).done();
     let mut sub = node.command(&["sub", "ticks", "--from", "earliest", "--json"]);

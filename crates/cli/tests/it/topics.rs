@@ -44,7 +44,7 @@ fn created_topic_has_the_requested_settings() {
 }
 
 #[test]
-fn topics_list_names_the_kind_of_each_topic() {
+fn list_of_topics_contains_the_kind_of_each_topic() {
     let node = Node::start();
     let client = Client::connect(&node.url, ClientOptions::default()).unwrap();
     let is_state = |number: &usize| number.is_multiple_of(3);

@@ -157,7 +157,7 @@ fn new_epoch_without_a_notice_is_reported_to_the_subscriber() {
 }
 
 #[test]
-fn topic_deletion_and_the_end_of_a_subscription_are_delivered() {
+fn subscriber_learns_of_topic_deletion_and_subscription_end() {
     let (client, node) = ScriptedNode::serve(|_, mut link| {
         let subscription = link.accept_subscription(at(2, 10));
         link.send_batch(2, 10, 11, &["a"]);

@@ -73,7 +73,7 @@ fn million_small_records_arrive_in_order() {
 }
 
 #[test]
-fn overrun_subscriber_receives_exact_gaps() {
+fn slow_subscriber_receives_exact_gaps() {
     let running = RunningNode::start();
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     let client = running.client();

@@ -161,7 +161,7 @@ fn unacknowledged_bytes_are_bounded_while_the_node_is_down() {
 }
 
 #[test]
-fn next_record_reuses_the_sequence_of_a_refused_record() {
+fn next_record_reuses_the_producer_number_of_a_refused_record() {
     let (client, node) = ScriptedNode::serve(|_, mut link| {
         let (publisher, ..) = link.accept_publisher();
         let header = link.accept_publish();
@@ -275,7 +275,7 @@ fn published_record_is_resent_if_an_earlier_record_is_refused() {
 }
 
 #[test]
-fn record_of_unknown_outcome_keeps_its_sequence_in_retries() {
+fn record_of_unknown_outcome_keeps_its_number_in_retries() {
     let (client, node) = ScriptedNode::serve(|_, mut link| {
         let (publisher, ..) = link.accept_publisher();
         let unknown = refuse(&mut link, publisher, ErrorCode::OutcomeUnknown);

@@ -299,7 +299,7 @@ fn refused_record_of_an_idle_publisher_drops_no_other_record() {
 }
 
 #[test]
-fn quiet_publisher_still_gets_receipts_for_its_records() {
+fn publisher_with_option_quiet_gets_receipts_for_its_records() {
     let running = RunningNode::start();
     let client = running.client();
     client.create_topic("t", &book(), false).unwrap();
@@ -364,7 +364,7 @@ fn sent_record_is_delivered_without_a_flush() {
 }
 
 #[test]
-fn overrun_subscriber_gets_a_snapshot_or_delta_for_its_gap() {
+fn slow_subscriber_gets_a_snapshot_or_delta_in_place_of_a_gap() {
     let running = RunningNode::start();
     let client = running.client();
     client.create_topic("t", &book(), false).unwrap();

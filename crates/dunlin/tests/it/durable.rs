@@ -319,7 +319,7 @@ fn deleted_topic_is_freed_although_its_dead_letters_wait() {
 }
 
 #[test]
-fn retention_bounds_the_disk_and_gaps_report_removed_records() {
+fn stored_bytes_stay_bounded_and_removed_records_become_gaps() {
     let disk = FakeDisk::new(7);
     let (node, _) = open(&disk);
     let retention = Retention { bytes: 512 << 10, ..Retention::default() };

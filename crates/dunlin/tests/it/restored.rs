@@ -231,7 +231,7 @@ fn assert_unknown_ends(dir: &Path, positions: &[Position]) {
 }
 
 #[test]
-fn copy_of_a_running_node_reports_its_last_record_as_unknown() {
+fn node_restored_from_a_live_backup_reports_possible_loss() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
     let (node, second) = node_with_two_records(&dir);

@@ -24,7 +24,7 @@ fn publishing_to_an_unknown_subject_creates_its_topic() {
 }
 
 #[test]
-fn resuming_subscriber_creates_no_topic() {
+fn subscriber_that_resumes_creates_no_topic() {
     let node = node();
     let pattern = Pattern::parse("a.b").unwrap();
     let selected = node.select(&pattern, Start::Latest, MissingTopicPolicy::Await, NewLogs::new).unwrap();
@@ -175,7 +175,7 @@ fn returning_subscriber_is_notified_of_a_new_epoch() {
 }
 
 #[test]
-fn topic_over_topics_max_is_refused() {
+fn topic_beyond_the_topic_limit_of_a_node_is_refused() {
     let mut config = Config::default();
     config.limits.topics_max = 1;
     let node = Node::start(config).unwrap();
@@ -322,7 +322,7 @@ fn unread_records_of_a_deleted_topic_become_a_gap() {
 }
 
 #[test]
-fn log_forgets_producers_beyond_producers_max() {
+fn log_over_its_producer_limit_forgets_the_oldest_producer() {
     let retry = |producers_max| {
         let topic = dunlin::topic::LogLimits { producers_max, ..dunlin::topic::LogLimits::default() };
         let node = Node::start(Config {

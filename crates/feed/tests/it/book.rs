@@ -155,7 +155,7 @@ fn book_levels_are_in_price_order_and_sizes_add_up() {
 }
 
 #[test]
-fn crossed_and_locked_books_are_reported_and_unchanged() {
+fn crossed_and_locked_books_are_reported_but_not_changed() {
     let mut book = book_of(&[set(Side::Bid, 100, 1)]);
     assert_eq!(book.touch(), BidAskRelation::Open);
     let steps = [
@@ -179,7 +179,7 @@ fn crossed_and_locked_books_are_reported_and_unchanged() {
 /// A record takes effect as a whole, so a book that is crossed between two entries of one record does not count as
 /// crossed.
 #[test]
-fn temporary_crossing_within_one_record_is_not_counted() {
+fn book_that_is_crossed_only_inside_one_record_is_not_counted() {
     let mut book = book_of(&[set(Side::Bid, 100, 1), set(Side::Ask, 101, 1)]);
     append(&mut book, 2, &record(&[set(Side::Bid, 101, 1), remove(Side::Ask, 101), set(Side::Ask, 102, 1)]))
         .unwrap();

@@ -157,7 +157,7 @@ impl Random {
 }
 
 #[test]
-fn replicas_of_a_level_book_converge_in_every_read_mode() {
+fn replicas_of_a_price_level_book_converge_in_every_read_mode() {
     let mut random = Random(1);
     let payload = |_| {
         let mut payload = Vec::new();

@@ -217,7 +217,7 @@ fn refusal_of_a_bad_order_entry_names_the_order() {
 
 /// The order has moved to the side that an entry then clears. The check must not find the order on its old side.
 #[test]
-fn clearing_a_side_removes_orders_that_moved_to_it() {
+fn order_moved_to_a_side_is_removed_when_this_side_is_cleared() {
     let orders = orders_of(&[add(Side::Bid, 0, 5, 5)]);
     let moved = [delete(0), add(Side::Ask, 0, 6, 5), OrderEntry::Clear { side: Side::Ask }, delete(0)];
     assert_eq!(check(&orders, &[record(&moved)]).unwrap_err().0, "entry 4: order 0 is not known");

@@ -103,7 +103,7 @@ fn betfair_message_becomes_one_book_record_for_each_runner() {
 }
 
 #[test]
-fn full_market_message_replaces_each_book_in_one_record() {
+fn full_image_of_a_market_replaces_each_book_in_one_record() {
     let result = betfair(concat!(
         r#"{"op":"mcm","pt":1,"mc":[{"id":"1.5","rc":[{"id":7,"atb":[[2,1]]},{"id":8,"atb":[[3,1]]}]},"#,
         r#"{"id":"1.6","rc":[{"id":7,"atb":[[4,1]]}]}]}"#,

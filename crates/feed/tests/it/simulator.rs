@@ -145,7 +145,7 @@ fn book_with_the_options_of_its_instrument_accepts_every_update() {
 }
 
 #[test]
-fn reset_is_one_record_that_replaces_the_book() {
+fn simulated_reset_is_one_record_that_replaces_the_book() {
     let settings = instruments(r#""resetProbabilityPpm": 10000,"#, 0.08, 20, 1);
     let (mut simulator, mut book, mut payload) =
         (Simulator::new(&settings, 1), SimpleBook::default(), Vec::new());

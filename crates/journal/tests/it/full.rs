@@ -342,7 +342,7 @@ fn reserve_stays_usable_after_a_lack_of_file_descriptors() {
 }
 
 #[test]
-fn discarding_records_frees_their_disk_room() {
+fn disk_space_of_discarded_records_is_freed() {
     let disk = FakeDisk::new(19);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 5, 100).unwrap();

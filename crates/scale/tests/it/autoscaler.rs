@@ -82,7 +82,7 @@ fn stopped_autoscaler_starts_no_worker_and_ends_after_draining() {
 }
 
 #[test]
-fn load_meter_computes_average_signals_and_arrival_rates() {
+fn load_meter_computes_average_load_and_arrival_rate() {
     let mut meter = LoadMeter::default();
     assert_eq!(
         meter.measure(1_000, SchedulerTotals { submitted: 70, ended: 30 }).arrived_per_s,

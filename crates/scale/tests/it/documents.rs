@@ -81,7 +81,7 @@ fn error_in_a_scaling_document_names_the_invalid_field() {
 }
 
 #[test]
-fn scaling_plan_states_worker_count_and_cost_and_warnings() {
+fn scaling_plan_contains_worker_count_cost_and_warnings() {
     let document = ScalingDocument::parse(SEED).unwrap();
     let planned = plan(&document, &DEMAND, &Prices::default(), &SimulatedNode::default());
     assert_eq!(planned.workers_peak, 185);
@@ -108,7 +108,7 @@ fn scaling_plan_states_worker_count_and_cost_and_warnings() {
 }
 
 #[test]
-fn recommended_document_is_planned_without_warnings() {
+fn plan_of_a_recommended_scaling_document_has_no_warnings() {
     let need = WorkerNeed { cpus: 1.4, memory_gib: 4.6 };
     let prices = Prices::default();
     for demand in [DEMAND, Demand { per_s: 100.0, peak_per_s: 200.0, ..DEMAND }] {

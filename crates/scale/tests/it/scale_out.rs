@@ -79,7 +79,7 @@ fn scale_out_returns_cpu_use_to_its_target() {
 }
 
 #[test]
-fn scale_out_step_is_limited_by_the_policy() {
+fn policy_limits_the_workers_that_start_within_a_minute() {
     let mut simulation = ScalerSimulation::settled(Policy::cloud(10, 500));
     simulation.run(200, |ready| load_sample(3_000.0, ready));
     let decisions: Vec<_> =
@@ -140,7 +140,7 @@ fn window_over_midnight_ends_on_the_next_day() {
 }
 
 #[test]
-fn failed_worker_launches_are_repeated() {
+fn failed_launches_of_workers_are_repeated() {
     let mut simulation = ScalerSimulation::new(
         Policy::cloud(50, 50),
         dunlin_scale::ProviderDelays {

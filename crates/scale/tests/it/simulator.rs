@@ -104,7 +104,7 @@ fn workers_are_ready_in_the_required_time_for_each_trigger() {
 }
 
 #[test]
-fn scaling_in_takes_no_longer_than_the_allowed_time() {
+fn surplus_workers_are_removed_within_the_allowed_time() {
     let row = scale_in(1).unwrap();
     assert!(row.total_ms() <= 450_000, "{row:?}");
     assert!(row.cooldown_ms >= 300_000, "{row:?}");

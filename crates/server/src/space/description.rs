@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn world_description_reads_back_as_written() {
+    fn world_description_is_read_back_as_written() {
         let world = WorldBox::new([0.0, -1.0, 2.5], [10.0, 1.0, 3.0]).unwrap();
         let mut setup = RegionSetup::new(RegionId(0), world, 1.0);
         setup.schema.register("fuel", ComponentKind::F32).unwrap();

@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn released_region_state_remains_while_a_newer_copy_is_made() {
+    fn state_of_a_released_region_stays_while_a_newer_copy_is_made() {
         let mut standby_tracker = StandbyTracker::new(setup());
         assert!(standby_tracker.begin_copy(R, OWNER, &encoded_region(OLD), 4));
         let state = standby_tracker.take_copy(R).unwrap();
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn region_copy_begins_again_after_the_connection_was_lost() {
+    fn copy_of_a_region_begins_again_after_a_lost_connection() {
         let mut standby_tracker = StandbyTracker::new(setup());
         let records =
             |tracker: &mut StandbyTracker<3>| tracker.take_progress().get(&R).map(|known| known.records);

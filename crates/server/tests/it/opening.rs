@@ -78,7 +78,7 @@ fn copy(mut from: TcpStream, mut to: TcpStream) {
 }
 
 #[test]
-fn starting_node_reports_its_progress_and_then_admits_clients() {
+fn node_reports_progress_while_it_starts_then_admits_clients() {
     let opening = StartupListeners::start(&listeners(), "its topics are being counted").unwrap();
     let addresses = opening.addresses().to_vec();
     let url = format!("dunlin://{}", address(&addresses, Protocol::Tcp));

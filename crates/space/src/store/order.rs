@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn each_sort_sweep_visits_almost_every_row_once() {
+    fn every_sweep_of_the_sort_visits_almost_every_row_once() {
         for (rows, every) in [(0, 32), (1, 32), (511, 32), (10_000, 32), (10_001, 7), (100, 1), (70_000, 32)]
         {
             for sweep in 0..3_u64 {

@@ -93,7 +93,7 @@ fn small_load_differences_move_no_region_border() {
 
 /// Checks that entities change their region when borders move, and that no entity is lost or changed in another way.
 #[test]
-fn moving_region_borders_neither_loses_nor_changes_entities() {
+fn no_entity_is_lost_or_changed_when_region_borders_move() {
     let world = WorldBox::<3>::cube(100.0).unwrap();
     let flock = dunlin_space::behaviour::Flock { sight: 4.0, ..Default::default() };
     let run = |rebalances: bool| {

@@ -551,7 +551,7 @@ fn command_that_may_change_too_many_tasks_is_recognized() {
 }
 
 #[test]
-fn scheduler_predicts_how_many_tasks_the_end_of_a_task_changes() {
+fn scheduler_predicts_how_many_tasks_change_when_a_task_ends() {
     let mut scene = Scene::new();
     let first = scene.submit_plain();
     let after = |task| NewTask { after: vec![TaskDependency::Task { task }], ..work() };

@@ -11,7 +11,7 @@ fn on_gap(on_gap: OnGap) -> SubscribeOptions {
 }
 
 #[test]
-fn overrun_subscriber_receives_exact_gaps() {
+fn slow_subscriber_receives_exact_gaps() {
     let topic = small_topic();
     let mut numbered = NumberedPublisher::of(&topic);
     let mut reader = subscriber(&topic, &earliest());

@@ -317,7 +317,7 @@ fn owner_supplies_records_that_precede_the_start_of_a_mirror() {
 }
 
 #[test]
-fn subscriber_gets_records_that_precede_a_mirror_or_a_gap() {
+fn mirror_delivers_older_records_of_the_owner_or_reports_a_gap() {
     let owned = small_topic();
     let owner = Owner::of(&owned);
     publish(&owned, &["1", "2", "3"]);

@@ -12,7 +12,7 @@ fn current_and_previous_protocol_version_are_accepted() {
 }
 
 #[test]
-fn newer_client_messages_are_unknown_to_earlier_versions() {
+fn decoder_of_an_older_version_refuses_newer_client_messages() {
     let resync = Resync { channel: 1, state: true, after: Position { epoch: 1, seq: 2 } };
     let renew = Settle { request: 1, subscription: 1, tokens: MessageList::new(&[7]) };
     let decode = |message: FromClient<'_>, version| {

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_topic_fault_plan_has_a_fault_longer_than_a_lease() {
+    fn every_plan_of_faults_has_a_fault_longer_than_a_lease() {
         assert_eq!(plan(7, 5), plan(7, 5));
         assert_ne!(plan(7, 5), plan(8, 5));
         for seed in 0..100 {

@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn endless_line_is_an_error_after_earlier_lines_are_sent() {
+    fn overlong_line_is_refused_after_earlier_lines_are_sent() {
         let lines = Input::new((&b"a\n"[..]).chain(io::repeat(b'x')), StopFlag::never());
         let mut submitted = Vec::new();
         let submit = |batch: &[Vec<u8>]| {

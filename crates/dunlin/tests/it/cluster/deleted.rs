@@ -20,7 +20,7 @@ fn spawn_publish(node: Node, mark: Option<ProducerMark>) -> mpsc::Receiver<Resul
 }
 
 #[test]
-fn publisher_waiting_for_an_owner_ends_when_topic_is_deleted() {
+fn publisher_stops_waiting_for_an_owner_if_topic_is_deleted() {
     let cluster = TestCluster::of(2);
     cluster.create_topic_at(1, "t");
     cluster.cut(1);
@@ -180,7 +180,7 @@ fn join_at_owner(cluster: &TestCluster) -> (ShareMember, Arc<RemoteMembership>) 
 }
 
 #[test]
-fn membership_ends_if_the_owner_of_a_deleted_topic_is_lost() {
+fn group_membership_ends_if_owner_of_a_deleted_topic_is_lost() {
     let cluster = TestCluster::of(2);
     cluster.create_topic_at(1, "t");
     let (mut member, membership) = join_at_owner(&cluster);

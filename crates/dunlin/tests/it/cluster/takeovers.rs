@@ -78,7 +78,7 @@ fn topic_name_stays_free_if_the_requested_reducer_is_invalid() {
 }
 
 #[test]
-fn topic_with_maximum_age_and_wait_time_is_known_to_all_nodes() {
+fn topic_with_huge_age_and_wait_limits_is_known_to_all_nodes() {
     let cluster = TestCluster::with(2, long_limits());
     let retention = Retention { age: Some(Duration::MAX), ..Retention::default() };
     let reliable = Some(ReliableOptions { wait_max: Duration::MAX, ..ReliableOptions::default() });

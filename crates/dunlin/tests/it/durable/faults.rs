@@ -246,7 +246,7 @@ fn failed_sync_stops_only_the_topic_of_the_failed_file() {
 }
 
 #[test]
-fn subscription_by_time_skips_no_record_if_the_search_fails() {
+fn subscriber_gets_all_records_if_the_search_by_time_fails() {
     let disk = FakeDisk::new(13);
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();

@@ -51,7 +51,7 @@ fn each_publish_wakes_exactly_one_waiting_member() {
 }
 
 #[test]
-fn new_earliest_deadline_in_a_group_wakes_housekeeping() {
+fn housekeeping_wakes_for_a_new_earliest_deadline_of_a_group() {
     let node = node();
     publish(&node, "jobs", [1, 2]);
     let mut member = node.join_work("jobs", "g", &work_from_start()).unwrap();

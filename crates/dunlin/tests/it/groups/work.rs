@@ -334,7 +334,7 @@ fn group_info_shows_how_many_dead_letters_wait_and_why() {
 }
 
 #[test]
-fn join_error_names_a_dead_letter_subject_that_is_too_long() {
+fn refusal_of_a_join_names_the_overlong_dead_letter_subject() {
     let node = node();
     let topic = "t".repeat(252);
     node.create_topic(&topic, TopicConfig::default(), false).unwrap();
@@ -474,7 +474,7 @@ fn work_group_ends_after_the_last_record_of_a_deleted_topic() {
 }
 
 #[test]
-fn groups_without_members_end_after_group_idle_max() {
+fn groups_without_members_end_after_the_maximum_idle_time() {
     let node = |group_idle_max| {
         let limits = NodeLimits { groups_max: 1, group_idle_max, ..Default::default() };
         Node::start(Config { limits, ..Config::default() }).unwrap()

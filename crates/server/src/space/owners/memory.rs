@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn region_continues_from_its_copy_if_the_claim_response_is_lost() {
+    fn region_continues_from_its_copy_if_takeover_response_is_lost() {
         let (takes_over, copy) = (RegionAction::TakeOver(R), Some(EPOCH));
         let claimed = Some(RegionMemory { epoch: EPOCH + 1, owner: true });
         for so_far in [None, Some(false), Some(true)] {

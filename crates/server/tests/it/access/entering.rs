@@ -198,7 +198,7 @@ fn throttled_login_gets_a_retry_time_on_every_listener() {
 }
 
 #[test]
-fn failed_logins_of_others_do_not_block_a_known_user() {
+fn failed_logins_do_not_block_a_known_user_of_the_same_address() {
     let guarded = Guarded::new(USERS);
     guarded.by_password("ana");
     let is_throttled = (0..40).any(|number| {

@@ -22,7 +22,7 @@ fn forbidden<T: std::fmt::Debug>(result: Result<T, CallError>) -> String {
 }
 
 #[test]
-fn denied_publish_is_refused_and_appends_nothing() {
+fn publish_without_permission_is_refused_and_appends_nothing() {
     let guarded = Guarded::new(USERS);
     let ana = guarded.by_password("ana");
     for denied in ["secret.a", "orders.secret.a", "other", "orders"] {

@@ -92,7 +92,7 @@ fn grpc_key_is_put_found_swapped_and_deleted() {
 }
 
 #[test]
-fn grpc_ranges_are_paged_and_invalid_ones_refused() {
+fn key_ranges_are_paged_and_invalid_ones_refused_over_grpc() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut kv = connect_kv(&server).await;

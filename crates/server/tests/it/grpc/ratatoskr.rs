@@ -138,7 +138,7 @@ fn number_of_subscribers_per_ratatoskr_topic_is_limited() {
 }
 
 #[test]
-fn lost_messages_end_the_stream_with_data_loss() {
+fn ratatoskr_stream_ends_with_status_data_loss_after_a_loss() {
     run(async {
         let (node, server) = serve_grpc();
         let retention = dunlin::topic::Retention { bytes: 64 << 10, ..Default::default() };

@@ -13,7 +13,7 @@ use super::*;
 use crate::serve_node;
 
 #[test]
-fn stopping_node_ends_every_grpc_stream_as_unavailable() {
+fn node_that_stops_ends_every_grpc_stream_as_unavailable() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = connect(&server).await;

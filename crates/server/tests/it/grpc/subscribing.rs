@@ -110,7 +110,7 @@ fn stalled_subscription_does_not_block_others_on_its_connection() {
 }
 
 #[test]
-fn gap_ends_a_grpc_subscription_if_on_gap_is_fail() {
+fn gap_ends_a_grpc_subscription_that_asked_to_fail_on_gaps() {
     run(async {
         let (node, server) = serve_grpc();
         create_small_topic(&node, "t");

@@ -17,7 +17,7 @@ fn send(
 }
 
 #[test]
-fn http_key_is_put_read_swapped_and_deleted() {
+fn http_client_puts_reads_swaps_and_deletes_a_key() {
     let fixture = HttpServer::new();
     let put = send(&fixture, "PUT", "/v1/kv/config/limit", &[], "100");
     assert_eq!((put.status, put.json()), (200, json!({"revision": 1, "keys": 1})));

@@ -74,7 +74,7 @@ fn payload_may_be_any_bytes_or_empty() {
 }
 
 #[test]
-fn http_connection_serves_many_and_pipelined_requests_in_order() {
+fn one_http_connection_serves_pipelined_requests_in_order() {
     let fixture = HttpServer::new();
     let mut peer = fixture.peer();
     for seq in 1..=20 {

@@ -61,7 +61,7 @@ fn clients_that_speak_a_wrong_protocol_are_listed_and_counted() {
 }
 
 #[test]
-fn refused_event_stream_is_listed_under_its_name() {
+fn refused_event_stream_is_listed_under_its_requested_name() {
     let fixture = HttpServer::new();
     assert_eq!(fixture.get("/v1/topics/a..b/events?name=page").status, 400);
     let found = recent(&fixture, |one| one["name"] == "page");

@@ -368,7 +368,7 @@ fn stalled_websocket_uses_little_memory_and_gets_exact_gaps() {
 }
 
 #[test]
-fn stopping_node_closes_websockets_with_a_reason() {
+fn node_that_stops_closes_websockets_with_a_reason() {
     let fixture = HttpServer::new();
     let mut socket = Socket::json(&fixture);
     let server = fixture.server;

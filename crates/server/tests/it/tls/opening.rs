@@ -13,7 +13,7 @@ use super::other_listeners::{connect_tls, curl, read_line, text};
 use super::patient_options;
 
 #[test]
-fn starting_node_refuses_tls_clients_on_every_listener() {
+fn node_refuses_tls_clients_on_every_listener_while_it_starts() {
     let authority = Authority::new();
     let any = || vec![SocketAddr::from(([127, 0, 0, 1], 0))];
     let mut config = ServerConfig { tcp: any(), http: any(), threads: 1, ..ServerConfig::default() };
