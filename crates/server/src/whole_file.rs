@@ -5,7 +5,7 @@ use std::fs::{File, metadata};
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-/// Largest file that [`read_file`] and [`read_input`] read, bytes.
+/// Largest file that `read_file` and `read_input` read, bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Reads a regular file of at most 16 MiB. Fails for a pipe or device, because reading it could block forever or use up
@@ -20,12 +20,12 @@ pub fn read_text(path: &Path) -> io::Result<String> {
     text.map_err(|_| io::Error::new(ErrorKind::InvalidData, "the file is not UTF-8"))
 }
 
-/// Reads at most 16 MiB as a command's input. Unlike [`read_file`], also reads a pipe, such as a shell's `<(command)`.
+/// Reads at most 16 MiB as a command's input. Unlike `read_file`, also reads a pipe, such as a shell's `<(command)`.
 pub fn read_input(path: &Path) -> io::Result<Vec<u8>> {
     read_up_to(path, FILE_BYTES_MAX)
 }
 
-/// Like [`read_file`], but with a limit of `bytes_max` bytes.
+/// Like `read_file`, but with a limit of `bytes_max` bytes.
 pub fn read_file_up_to(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     check_is_file(path)?;
     read_up_to(path, bytes_max)
