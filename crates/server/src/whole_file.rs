@@ -14,7 +14,7 @@ pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     read_file_up_to(path, FILE_BYTES_MAX)
 }
 
-/// Like [`read_file`], but the file must contain UTF-8 text.
+/// Like `read_file`, but the file must contain UTF-8 text.
 pub fn read_text(path: &Path) -> io::Result<String> {
     let text = String::from_utf8(read_file(path)?);
     text.map_err(|_| io::Error::new(ErrorKind::InvalidData, "the file is not UTF-8"))
