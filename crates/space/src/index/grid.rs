@@ -45,7 +45,7 @@ pub struct Grid<const D: usize> {
 
 impl<const D: usize> Grid<D> {
     /// Creates an empty grid with cells of this length, or of a greater length if there would be more than
-    /// [`CELLS_MAX`] cells.
+    /// `CELLS_MAX` cells.
     pub fn new(world: WorldBox<D>, length: f32) -> Grid<D> {
         Grid::with_cells_max(world, length, CELLS_MAX)
     }

@@ -1,10 +1,13 @@
 //! The whole state of an entity, and its encoding.
 //!
-//! ```text 0 1 2 3 4 8 12 12 + 4 D 12 + 8 D
-//! +---------+----+-------+---+--------+-------+------------+------------+------------+ | version | D | flags | 0 |
-//! schema | kind | position | velocity | components | | u8 | u8 | u8 | | u32 | u32 | f32 each | f32 each | |
-//! +---------+----+-------+---+--------+-------+------------+------------+------------+ flags: 1 if the entity stands
-//! still because its behaviour failed ```
+//! ```text
+//!  0         1    2       3   4        8       12           12 + 4 D     12 + 8 D
+//!  +---------+----+-------+---+--------+-------+------------+------------+------------+
+//!  | version | D  | flags | 0 | schema | kind  | position   | velocity   | components |
+//!  | u8      | u8 | u8    |   | u32    | u32   | f32 each   | f32 each   |            |
+//!  +---------+----+-------+---+--------+-------+------------+------------+------------+
+//!   flags: 1 if the entity stands still because its behaviour failed
+//! ```
 //! The id and the generation are not part of the encoding.
 
 use std::sync::Arc;
