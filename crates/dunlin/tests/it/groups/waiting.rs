@@ -71,7 +71,7 @@ fn new_earliest_deadline_in_a_group_wakes_housekeeping() {
 }
 
 #[test]
-fn empty_share_group_blocks_publishers_no_longer_than_wait_max() {
+fn empty_share_group_blocks_a_publisher_for_at_most_wait_max() {
     let node = node();
     let wait_max = Duration::from_millis(300);
     let reliable = Some(ReliableOptions { wait_max, ..ReliableOptions::default() });
