@@ -14,7 +14,7 @@ from dunlin import errors, kv
 from test_async import run
 
 
-def test_client_puts_reads_swaps_and_deletes_a_key(client: dunlin.Client, topic: str) -> None:
+def test_key_is_put_read_swapped_and_deleted(client: dunlin.Client, topic: str) -> None:
     key = f"{topic}/a"
     assert client.kv.get(key) is None
     first = client.kv.put(key, "1")
@@ -313,7 +313,7 @@ def test_cancelled_lock_request_is_removed_from_the_queue(url: str, topic: str) 
     run(program())
 
 
-def test_entering_a_handle_twice_raises_a_busy_error(url: str, topic: str) -> None:
+def test_second_async_with_of_an_open_handle_raises_busy_error(url: str, topic: str) -> None:
     async def program() -> None:
         async with dunlin.aio.connect(url) as client:
             opening: list[Any] = [dunlin.aio.connect(url), client.kv.lease(60.0), client.subscribe(topic)]

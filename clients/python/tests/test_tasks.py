@@ -418,7 +418,7 @@ def test_memory_is_measured_without_access_to_proc(monkeypatch: pytest.MonkeyPat
     assert _task_memory_bytes() > 0
 
 
-def test_memory_of_a_killed_process_task_is_unknown() -> None:
+def test_memory_use_of_a_task_in_a_killed_process_is_unknown() -> None:
     slot = ProcessSlot()
     assert slot.run(signal.raise_signal, (signal.SIGKILL,), lambda: False).memory_bytes == 0
     slot.end()

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn each_broker_goal_and_published_claim_has_one_measurement() {
+    fn each_broker_goal_and_published_figure_has_one_measurement() {
         let goals = goals::GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.threshold.reference()]);
         let claims = claims::CLAIMS.iter().map(|claim| Some(&claim.ours));
         for pattern in goals.chain(claims).flatten() {

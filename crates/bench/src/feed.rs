@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn each_feed_goal_and_published_claim_has_one_measurement() {
+    fn each_feed_goal_and_published_figure_has_one_measurement() {
         let points = points();
         let matching = |pattern: &RowPattern| {
             points

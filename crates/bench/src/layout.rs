@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn case_without_a_layout_is_printed_as_one_plain_table() {
+    fn benchmark_without_a_layout_is_printed_as_one_plain_table() {
         let tables = tables(SPOT, &rows("memory"));
         assert_eq!(tables.len(), 1);
         assert_eq!(tables[0].text(false).lines().count(), 6);

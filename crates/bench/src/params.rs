@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_keep_their_order_in_json_and_parse_back() {
+    fn json_of_parameters_has_a_fixed_order_and_is_read_back_equal() {
         let params = Params::new().with("bytes", 64u64).with("transport", "tcp");
         let json = serde_json::to_string(&params).unwrap();
         assert_eq!(json, r#"{"transport":"tcp","bytes":64}"#);

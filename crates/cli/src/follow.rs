@@ -210,13 +210,13 @@ mod tests {
     }
 
     #[test]
-    fn printing_records_ends_after_the_requested_count() {
+    fn output_of_records_ends_after_the_requested_count() {
         let text = follow(&node(), StopRules { count: Some(2), ..StopRules::default() });
         assert_eq!(text, "1 tick 1\n2 tick 2\n");
     }
 
     #[test]
-    fn printing_records_ends_after_the_idle_time() {
+    fn output_of_records_ends_after_the_idle_time() {
         let text =
             follow(&node(), StopRules { idle: Some(Duration::from_millis(1)), ..StopRules::default() });
         assert_eq!(text.lines().count(), 5);

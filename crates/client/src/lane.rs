@@ -597,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn new_batch_ends_the_resending_of_a_refused_batch() {
+    fn refused_batch_is_not_resent_after_a_new_batch_was_sent() {
         let mut lane = PublishLane::new(0);
         send(&mut lane, &[b"a"]);
         lane.handle_refusal(1, BatchOutcome::Refused, None);

@@ -73,7 +73,7 @@ fn urls(members: &[ClusterNode]) -> BTreeSet<String> {
 }
 
 #[test]
-fn nats_connect_urls_list_the_current_cluster_nodes() {
+fn nats_connect_urls_are_those_of_the_current_cluster_nodes() {
     let mut cluster = ClusterUnderTest::of(2);
     let mut peers: Vec<Peer> = urls(&cluster.members).iter().map(|address| Peer::connect(address)).collect();
     let wait_for_all = |peers: &mut Vec<Peer>, cluster: &ClusterUnderTest| {

@@ -113,7 +113,7 @@ fn task_that_kills_workers_becomes_a_dead_letter() {
 }
 
 #[test]
-fn acknowledged_tasks_survive_a_killed_node_and_workers_resume() {
+fn worker_completes_every_acknowledged_task_despite_node_kills() {
     let dir = tempfile::tempdir().unwrap();
     let data = format!("data={}", dir.path().display());
     let address = port::free();

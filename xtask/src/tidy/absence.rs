@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn capability_exception_needs_a_reason_and_must_be_used() {
+    fn unused_or_unexplained_capability_exception_is_reported() {
         let with = |reason: &str| {
             format!(
                 "{PAGE}\n| file | may name | because |\n|---|---|---|\n| `crates/topic/src/log.rs` | `clock` | {reason} |\n"

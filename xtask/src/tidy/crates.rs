@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn dependencies_that_follow_from_the_table_are_allowed() {
+    fn dependencies_that_follow_from_the_crate_table_are_allowed() {
         assert_eq!(findings(sample_packages(), ""), [""; 0]);
     }
 

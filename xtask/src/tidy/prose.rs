@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_of_a_sentence_over_35_words_names_the_line() {
+    fn report_of_a_sentence_over_35_words_names_the_line() {
         assert_eq!(findings(&format!("{}.", words(35))), [""; 0]);
         let found = findings(&format!("# Title\n\nShort.\n{}.\n", words(36)));
         assert_eq!(found.len(), 1, "{found:?}");

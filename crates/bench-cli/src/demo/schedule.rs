@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn schedule_at_maximum_speed_has_every_line_due_at_once() {
+    fn every_line_of_a_recording_is_due_at_once_at_maximum_speed() {
         let max = order(Speed::Max);
         assert_eq!(max.len(), 6);
         assert!(max.iter().all(|due| due.0 == 0));

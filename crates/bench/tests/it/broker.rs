@@ -52,6 +52,6 @@ fn connection_benchmark_measures_bytes_per_connection() {
 }
 
 #[test]
-fn isolation_case_measures_latency_with_misbehaving_clients() {
+fn isolation_benchmark_measures_latency_with_harmful_clients() {
     assert_eq!(count(&rows("isolation"), "nats", "p50_times_alone"), 4);
 }

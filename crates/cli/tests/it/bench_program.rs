@@ -60,7 +60,7 @@ fn bench_program_next_to_dunlin_is_preferred_to_one_in_path() {
 }
 
 #[test]
-fn help_and_usage_errors_need_no_bench_program() {
+fn dunlin_shows_help_and_usage_errors_without_its_bench_program() {
     let installed = Installed::new();
     assert_eq!(installed.run(&["bench", "--help"]).done(), run(&["bench", "--help"]).done());
     assert!(installed.run(&["help", "demo"]).done().contains("--together"));

@@ -89,7 +89,7 @@ fn slow_subscriber_gets_a_lag_warning_and_exact_gaps() {
 }
 
 #[test]
-fn sub_with_on_gap_fail_reports_the_gap_and_exits_with_1() {
+fn dunlin_sub_exits_with_1_at_a_gap_if_option_on_gap_is_fail() {
     let node = Node::start_with(&["--retention-bytes", "64KiB"]);
     let first = node.run(&["pub", "ticks", "first"]).err;
     let first = first.trim().rsplit(' ').next().unwrap();
@@ -163,7 +163,7 @@ fn closed_output_pipe_ends_sub_with_success() {
 }
 
 #[test]
-fn pub_continues_after_a_node_restart_and_prints_a_summary() {
+fn dunlin_pub_survives_a_node_restart_and_prints_a_summary() {
     let node = Node::start();
     let mut publish = node.command(&["pub", "ticks"]);
     let mut publish =

@@ -58,7 +58,7 @@ fn failed_reply_command_is_reported_to_the_requester() {
 }
 
 #[test]
-fn reply_command_reports_the_deletion_of_its_topic() {
+fn dunlin_reply_reports_the_deletion_of_its_topic() {
     let node = Node::start();
     node.run(&["topics", "create", "services", "--pattern", "services.>"]).done();
     let mut command = node.command(&["reply", "services.>", "--echo"]);

@@ -47,7 +47,7 @@ fn build_without_otel_refuses_an_otlp_endpoint() {
 }
 
 #[test]
-fn dev_prints_commands_to_try_and_ends_on_ctrl_c() {
+fn dunlin_dev_prints_commands_to_try_and_ends_on_ctrl_c() {
     let words = ["dev", "--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"];
     let mut dev = dunlin(&words).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(dev.stdout.take().unwrap()).lines().map(Result::unwrap);

@@ -120,7 +120,7 @@ fn world_options_out_of_range_are_refused() {
 
 /// With `--listen`, the variable DUNLIN_URL must be ignored, and the option `--url` must be an error.
 #[test]
-fn listen_option_overrides_dunlin_url_and_forbids_option_url() {
+fn option_listen_overrides_dunlin_url_and_forbids_option_url() {
     let node = Node::start();
     let words =
         ["space", "run", "own", "--processes", "1", "--flock", "10", "--json", "--listen", "127.0.0.1:0"];

@@ -45,7 +45,7 @@ fn run_until_record(node: &Node, arguments: &[&str], publish: impl Fn() + Sync) 
 }
 
 #[test]
-fn sub_from_snapshot_prints_the_state_as_text_and_json() {
+fn dunlin_sub_from_snapshot_prints_a_state_as_text_and_json() {
     let node = prices();
     let publish = || drop(node.run(&["pub", "prices", "--key", "BTC", "50001"]).done());
     let text = run_until_record(&node, &["prices", "--from", "snapshot"], publish);

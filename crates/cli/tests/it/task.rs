@@ -54,7 +54,7 @@ fn tasks_are_submitted_completed_shown_and_watched() {
 }
 
 #[test]
-fn task_why_command_names_the_label_that_no_worker_has() {
+fn dunlin_task_why_names_the_label_that_no_worker_has() {
     let node = Node::start();
     let _plain = start_worker(&node, &["--kind", "where", "--", "echo", "plain"]);
     let submit = |arguments: &[&str]| node.run(&[&["task", "submit", "where"], arguments].concat());

@@ -146,7 +146,7 @@ fn invalid_worker_settings_are_refused_before_the_node_starts() {
 
 /// If the command ends without having become a worker, the node must start it again, after pauses that grow.
 #[test]
-fn failing_worker_command_is_restarted_at_a_limited_rate() {
+fn worker_command_that_fails_is_restarted_at_a_limited_rate() {
     let mut command =
         dunlin(&["serve", "--listen", "127.0.0.1:0", "--workers", "sh -c 'exit 3'", "--scale", "2..4"]);
     let mut node = RunningProgram::from(

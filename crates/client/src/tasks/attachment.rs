@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn disconnected_worker_waits_only_for_unsent_results() {
+    fn disconnected_worker_delays_its_end_only_for_unsent_results() {
         let mut phase = detached_phase(Instant::now());
         phase.close_deadline = Some(Instant::now() + Duration::from_secs(1_000));
         phase.worker_state.enqueue(QueuedCommand::new(&TaskCommand::Drain { worker: 1 }, None, true));

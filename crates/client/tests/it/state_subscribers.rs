@@ -97,7 +97,7 @@ fn client_resumes_before_a_gap_if_no_merged_record_has_arrived() {
 }
 
 #[test]
-fn client_renews_credit_used_by_messages_without_events() {
+fn client_grants_new_credit_even_if_messages_carry_no_event() {
     const CREDIT_BYTES: usize = 16 << 10;
     let limits = ClientLimits { credit_bytes: CREDIT_BYTES, ..ClientLimits::default() };
     let (client, node) =

@@ -75,7 +75,7 @@ fn async_subscriber_continues_in_a_second_runtime() {
 }
 
 #[test]
-fn async_wait_times_out_while_other_messages_arrive() {
+fn async_subscriber_wait_ends_at_its_timeout_despite_heartbeats() {
     let (client, node, timed_out) = ScriptedNode::serve_flood(ClientOptions::default(), heartbeats());
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
     let has_timed_out = block_on(async {

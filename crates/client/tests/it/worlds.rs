@@ -146,7 +146,7 @@ fn viewer_repeats_an_unanswered_subscribe_request() {
 /// The request must not wait for the client's general time limit for responses, which is so long that the test would
 /// fail.
 #[test]
-fn request_time_limit_includes_reading_the_process_list() {
+fn timeout_of_a_request_includes_reading_the_process_list() {
     let options = options(10 * PATIENCE.as_millis() as u64);
     let (client, node) = ScriptedNode::serve_with(options, |_, link| link.wait_until_closed());
     let despawned = client.world("flock").despawn(EntityId(1), Duration::from_millis(1));

@@ -53,7 +53,7 @@ fn new_topic_goes_to_its_requester_or_a_less_loaded_node() {
 }
 
 #[test]
-fn volatile_topic_gets_a_new_owner_when_the_old_lease_ends() {
+fn volatile_topic_moves_when_the_lease_of_its_owner_has_ended() {
     let mut test = TestState::default();
     test.enlist(1, 1_000);
     test.enlist(2, 5_000);

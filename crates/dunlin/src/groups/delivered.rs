@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_ranges_exclude_delivered_records() {
+    fn undelivered_ranges_are_found_between_delivered_ones() {
         let first = DeliveredRanges::default().with(7, vec![(11, 20)]);
         let both = first.with(7, vec![(31, 40), (5, 6)]);
         assert_eq!(both.missing(7, 1, 50), [(1, 4), (7, 10), (21, 30), (41, 50)]);

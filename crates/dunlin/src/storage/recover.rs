@@ -237,7 +237,7 @@ mod tests {
     use crate::node::Node;
 
     #[test]
-    fn topic_refused_for_a_flipped_bit_in_its_file_keeps_its_name() {
+    fn refusal_of_a_topic_with_a_flipped_bit_still_names_the_topic() {
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path();

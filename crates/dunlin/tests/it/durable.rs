@@ -276,7 +276,7 @@ fn dead_letters_of_a_durable_topic_survive_a_restart() {
 }
 
 #[test]
-fn recreated_topic_gets_a_new_dead_letter_topic_before_a_join() {
+fn deleted_dead_letter_topic_is_recreated_before_a_member_joins() {
     let (node, _) = open(&FakeDisk::new(31));
     let options = WorkOptions::default();
     node.create_topic("jobs", durable(), false).unwrap();
@@ -347,12 +347,12 @@ fn stored_bytes_stay_bounded_and_removed_records_become_gaps() {
 }
 
 #[test]
-fn state_survives_a_crash_after_records_were_removed_by_size() {
+fn topic_state_survives_a_crash_despite_retention_by_size() {
     check_kept_state(Retention { bytes: 256 << 10, ..Retention::default() });
 }
 
 #[test]
-fn state_survives_a_crash_after_records_were_removed_by_age() {
+fn topic_state_survives_a_crash_despite_retention_by_age() {
     let age = Some(Duration::from_nanos(1));
     check_kept_state(Retention { bytes: 2 << 20, age, ..Retention::default() });
 }

@@ -246,7 +246,7 @@ fn node_restored_from_a_live_backup_reports_possible_loss() {
 /// In this test, another epoch began after the copy was made, so that the copy does not know this epoch. Then the copy
 /// is restored.
 #[test]
-fn restored_copy_reports_unknown_ends_of_later_epochs() {
+fn ends_of_epochs_after_the_backup_are_unknown_after_a_restore() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
     let (node, second) = node_with_two_records(&dir);
@@ -531,7 +531,7 @@ fn restoring_only_keys_or_only_tasks_begins_a_new_epoch() {
 }
 
 #[test]
-fn keys_and_tasks_without_stored_file_times_begin_a_new_epoch() {
+fn keys_and_tasks_begin_a_new_epoch_if_file_times_are_missing() {
     let folder = tempfile::tempdir().unwrap();
     let (node, _) = open(folder.path());
     let last = put_and_submit(&node, "1");

@@ -206,7 +206,7 @@ fn flush_stores_records_during_a_slow_sync_of_another_topic() {
 }
 
 #[test]
-fn last_records_are_stored_after_a_publisher_stops_flushing() {
+fn records_sent_after_the_last_flush_are_stored_as_well() {
     let disk = GatedDisk::new(2);
     let node = node(&disk, 1);
     let mut publisher = node.publisher("1").unwrap();

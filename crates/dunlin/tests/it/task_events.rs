@@ -60,7 +60,7 @@ fn last(node: &Node) -> Position {
 /// Before the node has applied its log, the topic of task events has no epoch. A subscriber that began in this state
 /// would later receive the notice of a new epoch, and would receive old events as new ones.
 #[test]
-fn task_events_start_after_a_restarted_node_applies_its_log() {
+fn task_events_cannot_be_read_before_the_log_is_applied() {
     let network = Network::default();
     let disks = [(); 2].map(|()| -> Arc<dyn Disk> { Arc::new(MemoryDisk::default()) });
     let nodes = [1, 2].map(|id| start(&network, id, &disks[id as usize - 1]));

@@ -18,7 +18,7 @@ fn wildcard_subscriber_reads_later_topics_from_the_start() {
 }
 
 #[test]
-fn subscribing_during_topic_creation_misses_no_topic() {
+fn subscriber_misses_no_topic_created_while_it_subscribes() {
     let node = node();
     let creator = {
         let node = node.clone();

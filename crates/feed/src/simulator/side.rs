@@ -115,7 +115,7 @@ mod tests {
     use super::SimulatedSide;
 
     #[test]
-    fn simulated_side_tracks_its_best_and_worst_price() {
+    fn side_of_a_simulated_book_tracks_its_best_and_worst_price() {
         let mut side = SimulatedSide::new(10);
         for key in [-3, 2, 0] {
             side.set(key, 7);

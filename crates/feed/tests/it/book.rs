@@ -220,7 +220,7 @@ fn invalid_entries_are_refused_with_position_and_value() {
 }
 
 #[test]
-fn full_side_accepts_changed_levels_but_no_new_level() {
+fn full_side_of_a_book_accepts_changed_levels_but_no_new_level() {
     let limits = FeedLimits { levels_max: 3, ..FeedLimits::default() };
     let mut book = Book::with_limits(Scale::default(), limits);
     for price in 1..=3 {

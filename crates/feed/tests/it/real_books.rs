@@ -58,7 +58,7 @@ fn betfair_books_equal_their_models() {
 /// After each of the first 2,000 records, all orders are compared with a model. After every record, the price levels
 /// are compared with a second book, which receives only the total size of each level.
 #[test]
-fn bitstamp_orders_equal_their_models() {
+fn orders_and_levels_of_bitstamp_books_equal_a_model() {
     for payloads in books("orders.csv", RecordingFormat::Bitstamp) {
         let (mut orders, mut model) = (Orders::new(Scale::default()), OrdersModel::default());
         let mut summed = Book::new(Scale::default());

@@ -137,7 +137,7 @@ fn betfair_topics_are_named_by_market_runner_and_handicap() {
 }
 
 #[test]
-fn stream_defects_are_reported_by_line_and_skipped() {
+fn defective_lines_of_a_betfair_stream_are_reported_and_skipped() {
     let change = |runner: &str| format!(r#"{{"op":"mcm","pt":1,"mc":[{{"id":"1.5","rc":[{runner}]}}]}}"#);
     let text = [
         change(r#"{"id":7,"atb":[[2.001,1]]},{"id":8,"atb":[[2,1]]}"#),
@@ -203,7 +203,7 @@ fn first_rows_form_one_record_and_later_rows_change_the_book() {
 }
 
 #[test]
-fn deletion_changes_the_book_if_other_rows_follow_it() {
+fn deletion_in_the_middle_of_a_recording_changes_the_book() {
     let rows = "1,9,5,10.0,1,created,bid\n2,9,5,11.0,1,created,ask\n1,70,70,10.0,1,deleted,bid\n\
                 3,80,75,10.0,1,created,bid\n2,90,90,11.0,1,deleted,ask\n2,91,91,11.0,1,deleted,ask\n";
     let result = bitstamp(rows, false);

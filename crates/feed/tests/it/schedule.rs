@@ -29,7 +29,7 @@ fn instruments_with_equal_rates_are_due_alternately() {
 }
 
 #[test]
-fn delayed_source_reports_its_delay() {
+fn feed_schedule_counts_late_records_and_the_longest_delay() {
     let mut schedule = FeedSchedule::new(0, [1_000]).with_late_after_ns(2_000_000);
     assert_eq!(take_due(&mut schedule, 1_500_000).len(), 2);
     assert_eq!(schedule.lateness().to_string(), "on schedule: none of 2 records later than 2 ms");
@@ -46,7 +46,7 @@ fn delayed_source_reports_its_delay() {
 }
 
 #[test]
-fn schedule_sleeps_then_spins_and_emits_at_the_due_time() {
+fn feed_schedule_sleeps_then_spins_until_the_due_time() {
     let mut schedule = FeedSchedule::new(0, [1_000]).with_spin_ns(100_000);
     assert_eq!(schedule.next_action(0), ScheduleAction::Emit);
     schedule.take(0);

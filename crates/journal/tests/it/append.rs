@@ -31,7 +31,7 @@ fn appended_records_are_read_back_over_many_files() {
 }
 
 #[test]
-fn scan_returns_only_synced_records_and_continues_after_syncs() {
+fn journal_scan_returns_records_only_after_they_are_synced() {
     let disk = FakeDisk::new(2);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 2, 10).unwrap();

@@ -425,7 +425,7 @@ fn journal_file_that_ended_early_can_be_dropped() {
 }
 
 #[test]
-fn append_continues_an_ended_file_if_a_new_file_has_no_room() {
+fn journal_appends_to_an_ended_file_if_a_new_one_has_no_room() {
     let disk = FakeDisk::new(9);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 10, 100).unwrap();

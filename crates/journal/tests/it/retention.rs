@@ -73,7 +73,7 @@ fn truncation_keeps_every_record_at_or_after_its_position() {
 }
 
 #[test]
-fn log_truncated_after_a_clean_close_survives_a_crash() {
+fn journal_survives_a_crash_after_a_clean_close_and_truncation() {
     let disk = FakeDisk::new(4);
     let (mut journal, _) = open(&disk).unwrap();
     fill(&mut journal, 300);

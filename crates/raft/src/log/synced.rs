@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn synced_mark_is_valid_after_any_power_cut() {
+    fn log_that_lacks_synced_entries_after_a_power_cut_is_refused() {
         for seed in 0..200 {
             let disk = Arc::new(FakeDisk::new(seed));
             let mut mark = open(&disk, 0).unwrap();

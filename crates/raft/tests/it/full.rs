@@ -32,7 +32,7 @@ async fn fill(cluster: &TestCluster, leader: u64) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reserves_are_filled_before_the_first_command() {
+async fn disk_reserves_are_filled_before_the_first_command() {
     let mut cluster = TestCluster::empty(LIMITS);
     cluster.start(1);
     for dir in ["log", "snapshots"] {

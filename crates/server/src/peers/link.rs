@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn node_link_reconnects_after_a_disconnect_while_connecting() {
+    fn link_between_nodes_reconnects_if_cut_while_connecting() {
         let (_server, url) = server();
         let (sender, lookups) = mpsc::channel();
         let started = Arc::new(OnceLock::<Arc<NodeLink>>::new());

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_is_busy_only_if_many_sessions_write() {
+    fn listener_thread_counts_as_busy_only_if_many_sessions_write() {
         let mut pace = WritePacer::new();
         let mut session = PausedChannels::default();
         (0..10_000).for_each(|_| session.count_write(&mut pace));

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn world_hello_reads_back_as_written() {
+    fn hello_message_of_a_world_process_is_read_back_as_written() {
         assert_eq!(RunnerHello::decode(&hello().encode(&[5; 32])), Ok(hello()));
         assert_eq!(RunnerHello::decode(b"GET / HTTP/1.1"), Err(RunnerRefusal::Stranger));
         let mut newer = hello().encode(&[5; 32]);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn hello_that_names_another_world_or_a_local_region_is_refused() {
+    fn hello_message_for_another_world_or_a_local_region_is_refused() {
         let other = |change: fn(&mut RunnerHello)| {
             let mut other = RunnerHello { process: 4, regions: vec![(RegionId(9), 1)], ..hello() };
             change(&mut other);

@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn standby_forgets_only_region_copies_of_older_owners() {
+    fn standby_drops_its_copy_of_a_region_only_for_a_newer_owner() {
         let mut standby_tracker = StandbyTracker::new(setup());
         standby_tracker.follow(R);
         assert!(standby_tracker.begin_copy(R, OWNER, &encoded_region(OLD), 4));

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn special_characters_of_a_subject_are_escaped() {
+    fn special_characters_in_a_certificate_subject_are_escaped() {
         for (value, expected) in [
             ("ana, O=Ex", r"CN=ana\, O\=Ex"),
             ("ana + O=Ex", r"CN=ana \+ O\=Ex"),

@@ -368,7 +368,7 @@ fn backlog_of_a_queue_does_not_hold_back_a_plain_subscription() {
 }
 
 #[test]
-fn queue_members_share_messages_and_plain_subscribers_get_all() {
+fn queue_group_shares_messages_and_plain_subscribers_get_all() {
     let (node, server) = serve_nats(|_| {});
     let mut members: Vec<NatsPeer> = (0..3).map(|_| NatsPeer::open(&server)).collect();
     members.iter_mut().for_each(|member| member.subscribe("jobs.* crew 1"));
@@ -563,7 +563,7 @@ fn nats_client_with_many_operations_blocks_no_other_client() {
 }
 
 #[test]
-fn queue_member_takes_large_records_only_as_fast_as_it_reads() {
+fn queue_group_member_takes_large_records_only_as_it_reads_them() {
     const RECORDS: usize = 40;
     /// Number of records that fit in the buffers of the two sockets.
     const BUFFERED_MAX: usize = 16;

@@ -109,7 +109,7 @@ mod tests {
         }
 
         #[test]
-        fn morton_key_digits_are_child_numbers_from_coarse_to_fine(point in prop::array::uniform3(0_u32..1 << 24)) {
+        fn morton_key_selects_ever_smaller_cells_digit_by_digit(point in prop::array::uniform3(0_u32..1 << 24)) {
             let key = <MortonCurve as Curve<3>>::key(point);
             for index in 0..CELL_BITS {
                 let bit = GRID_BITS - 1 - index;

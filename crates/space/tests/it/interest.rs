@@ -71,7 +71,7 @@ fn shuffle(store: &EntityStore<2>, dice: &mut Dice, step: f32) -> EntityStore<2>
 }
 
 #[test]
-fn viewer_knows_exactly_the_visible_entities_in_sight() {
+fn viewer_knows_exactly_the_entities_in_range_that_it_may_see() {
     let world = WorldBox::<2>::cube(100.0).unwrap();
     for (rule, shown) in [
         (VisibilityRule::All, (|_| true) as fn(u32) -> bool),

@@ -577,7 +577,7 @@ fn scheduler_predicts_how_many_tasks_change_when_a_task_ends() {
 }
 
 #[test]
-fn scheduler_predicts_changes_by_a_discarded_dead_letter() {
+fn scheduler_foresees_the_effects_of_dropping_a_dead_letter() {
     let mut scene = Scene::with(SchedulerLimits { dead_max: 1, ..SchedulerLimits::default() });
     scene.set_tenant(TenantSettings::new(b"a"));
     let first = scene.submit_plain();

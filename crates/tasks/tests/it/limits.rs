@@ -145,7 +145,7 @@ fn key_limit_delays_only_tasks_with_the_same_key_value() {
 }
 
 #[test]
-fn every_outcome_of_a_task_releases_its_key_limit() {
+fn every_outcome_of_a_task_frees_its_place_in_the_key_limit() {
     let mut scene = Scene::default();
     let limits = vec![KeyLimit::running(b"kind", 1)];
     scene.set_tenant(TenantSettings { limits, ..TenantSettings::new(b"a") });
@@ -257,7 +257,7 @@ fn tasks_of_one_tenant_cannot_use_up_the_state_limit() {
 }
 
 #[test]
-fn full_state_lets_tasks_complete_and_then_has_room_again() {
+fn completion_of_tasks_makes_room_in_a_full_task_state() {
     let mut scene = scene_with_little_room();
     let count = fill(&mut scene, b"a");
     let bytes_max = scene.state.limits().state_bytes_max;

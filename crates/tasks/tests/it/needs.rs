@@ -170,7 +170,7 @@ fn task_explanation_names_the_label_that_no_worker_has() {
 }
 
 #[test]
-fn scaling_signals_do_not_count_tasks_that_no_worker_can_run() {
+fn autoscaler_ignores_tasks_that_no_present_worker_can_run() {
     let mut scene = tenants(&["a", "b"]);
     scene.submit_all("a", vec![task_needing(&[A100]); 3]);
     scene.submit_all("a", vec![work(); 2]);
@@ -219,7 +219,7 @@ fn number_of_label_sets_is_limited_per_tenant_and_in_total() {
 }
 
 #[test]
-fn workers_that_keep_changing_labels_cannot_use_up_worker_pools() {
+fn limit_on_distinct_label_sets_ignores_departed_workers() {
     let mut scene = Scene::with(SchedulerLimits { pools_max: 3, ..SchedulerLimits::default() });
     scene.set_tenant(TenantSettings::new(b"a"));
     let unlabelled = scene.join_with(worker_with_labels(&[]));

@@ -144,7 +144,7 @@ fn task_starts_only_if_all_limits_of_its_keys_allow_it() {
 }
 
 #[test]
-fn full_rate_bucket_of_a_key_value_is_dropped() {
+fn rate_bucket_of_a_limit_key_is_dropped_when_it_is_full_again() {
     let mut scene = Scene::with(SchedulerLimits { finished_max: 0, ..SchedulerLimits::default() });
     set_rate(&mut scene, Rate { count: 1, per_ms: 5_000, burst: 2 });
     let users: Vec<String> = (0..100).map(|at| format!("user-{at}")).collect();

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn buffer_pool_without_room_keeps_no_dropped_buffer() {
+    fn buffer_is_freed_when_dropped_if_its_pool_has_no_room() {
         let node = MemoryBudget::node(1 << 20, 0);
         drop(Buffer::new(&node, 4_096).unwrap());
         assert!(lock(&node.pool().free[0]).is_empty());

@@ -408,7 +408,7 @@ fn mirror_fed_mid_epoch() -> (Arc<Owner>, Arc<Topic>, Subscriber) {
 }
 
 #[test]
-fn resuming_an_older_epoch_gives_all_records_or_a_gap() {
+fn subscriber_resumed_in_an_old_epoch_gets_all_records_or_a_gap() {
     let (owner, mirror, mut newest) = mirror_fed_mid_epoch();
     let ninth_of_the_first = from(Start::After(Position { epoch: 1, seq: 9 }));
     let all = ["1 after 9 of None becomes 8-1", "8-1 a", "8-2 b", "8-3 c"];

@@ -93,7 +93,7 @@ fn in_process_subscriber_finds_a_record_after_many_skipped_ones() {
 }
 
 #[test]
-fn subscriber_with_records_left_to_skip_does_not_sleep() {
+fn subscriber_does_not_sleep_while_it_has_records_to_skip() {
     let topic = long_topic("orders");
     let [filter, _] = filters();
     let mut subscriber = Subscriber::one(filtered(&topic, filter), WaitStrategy::Parked);

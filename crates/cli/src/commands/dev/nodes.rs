@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_dev_node_uses_the_given_cluster_address() {
+    fn only_node_1_of_dunlin_dev_uses_the_given_cluster_address() {
         let mut raw = RawConfig::dev_defaults();
         let mut set = |name: &str, text: &str| {
             raw.set(keys::find(name).unwrap(), text.to_owned(), ValueOrigin::Flag(name.to_owned()));

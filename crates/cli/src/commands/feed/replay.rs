@@ -385,7 +385,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_are_replayed_to_a_subject_that_the_pattern_matches() {
+    fn replayed_state_gets_a_subject_that_matches_the_pattern() {
         for (text, expected) in
             [("p.>", "_"), ("p.*.eu.>", "_.eu._"), (">", "_"), ("*.a", "_.a"), ("p.q", "")]
         {

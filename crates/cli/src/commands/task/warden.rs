@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn running_processes_are_read_from_a_truncated_message_stream() {
+    fn list_of_live_processes_survives_a_truncated_last_message() {
         let message = |event: u8, pid: i32| [&[event][..], &pid.to_le_bytes()].concat();
         let messages = [
             message(STARTED, 7),

@@ -246,7 +246,7 @@ fn lock_wait_fails_when_its_lease_or_its_queue_entry_ends() {
 }
 
 #[test]
-fn waiting_lock_call_fails_when_its_queue_entry_is_released() {
+fn lock_wait_fails_if_its_queue_entry_is_released_at_once() {
     let node = node();
     let control = node.control().unwrap();
     let holder = grant(control, 60_000);

@@ -71,7 +71,7 @@ fn housekeeping_wakes_for_a_new_earliest_deadline_of_a_group() {
 }
 
 #[test]
-fn empty_share_group_blocks_publishers_no_longer_than_wait_max() {
+fn empty_share_group_blocks_a_publisher_for_at_most_wait_max() {
     let node = node();
     let wait_max = Duration::from_millis(300);
     let reliable = Some(ReliableOptions { wait_max, ..ReliableOptions::default() });

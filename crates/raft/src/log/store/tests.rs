@@ -84,7 +84,7 @@ async fn log_purge_does_not_wait_for_entries_that_lack_disk_room() {
 }
 
 #[tokio::test]
-async fn log_purge_of_unwritten_entries_waits_for_their_write() {
+async fn purge_of_unwritten_log_entries_waits_for_their_write() {
     let disk = Arc::new(FakeDisk::new(1));
     let mut log = open(&disk, 0);
     disk.set_capacity(disk.used() + (300 << 10));

@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn leaving_process_takes_over_regions_but_starts_no_new_ones() {
+    fn leaving_process_takes_over_only_regions_that_it_has_copied() {
         let leaving = |local: LocalState| LocalState { leaving: true, free_ms: [(R, 101)].into(), ..local };
         let free = |standby| snapshot(&[1, 2], None, Some(standby));
         assert_eq!(plan(&free((1, None)), &leaving(with_copy(1))), [RegionAction::TakeOver(R)]);

@@ -75,7 +75,7 @@ fn rate_limit() -> (Code, String) {
 }
 
 #[test]
-fn lock_wait_is_refused_while_the_publish_rate_is_exceeded() {
+fn user_over_the_publish_rate_cannot_wait_for_a_lock() {
     let guarded = Guarded::new(WRITER);
     let kv = guarded.by_password("ana").kv();
     let lease = kv.lease(PATIENCE).unwrap();

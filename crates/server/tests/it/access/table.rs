@@ -153,7 +153,7 @@ fn source(dir: &Path, text: &mut String) {
 }
 
 #[test]
-fn permission_docs_name_existing_functions_and_tests() {
+fn functions_and_tests_named_in_the_permission_docs_exist() {
     let (mut node, mut tests) = (String::new(), String::new());
     source(&root().join("crates/dunlin/src"), &mut node);
     for dir in ["crates/dunlin/src", "crates/server", "crates/control/tests", "crates/cli/tests", "tests"] {

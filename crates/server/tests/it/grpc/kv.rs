@@ -66,7 +66,7 @@ async fn next_change(stream: &mut Streaming<v1::WatchResponse>) -> String {
 }
 
 #[test]
-fn grpc_key_is_put_found_swapped_and_deleted() {
+fn key_is_put_read_swapped_and_deleted_over_grpc() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut kv = connect_kv(&server).await;
@@ -400,7 +400,7 @@ fn large_grpc_results_of_key_requests_count_towards_the_budget() {
 }
 
 #[test]
-fn stopping_server_ends_watches_and_lock_waits() {
+fn stop_of_a_server_ends_its_watches_and_lock_waits() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut kv = connect_kv(&server).await;

@@ -164,7 +164,7 @@ fn idle_event_stream_sends_comments() {
 }
 
 #[test]
-fn event_stream_ends_at_a_gap_if_on_gap_is_fail() {
+fn event_stream_ends_at_a_gap_if_parameter_on_gap_is_fail() {
     let fixture = HttpServer::new();
     fixture.node.create_topic("t", short(), false).unwrap();
     let first = fixture.publish("t", b"x").position;

@@ -460,7 +460,7 @@ fn queue_group_gets_no_old_records_after_an_owner_restart() {
 }
 
 #[test]
-fn queue_members_learn_of_a_new_epoch_and_of_topic_deletion() {
+fn queue_group_members_learn_of_new_epochs_and_topic_deletion() {
     let cluster = TestCluster::of(2);
     cluster.create_topic_at(1, "t", TopicConfig::default());
     let mut members = [1, 2].map(|id| cluster.nats(id));

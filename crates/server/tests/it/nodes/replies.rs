@@ -75,7 +75,7 @@ fn reply_subject_used_by_other_clients_becomes_a_topic() {
 }
 
 #[test]
-fn reply_subject_that_no_client_subscribes_to_is_no_inbox() {
+fn reply_subject_without_subscribers_is_an_ordinary_subject() {
     let cluster = TestCluster::patient(3);
     let (mut requester, mut service) = (cluster.nats(1), cluster.nats(2));
     service.subscribe("svc 1");

@@ -109,7 +109,7 @@ fn forward_responses(node: TcpStream, client: TcpStream, flow: &(Mutex<ResponseF
 
 /// Here, the only process gives a region to a new process. The new process learns too late that its claim succeeded.
 #[test]
-fn claim_confirmed_after_the_lease_ended_loses_no_entity() {
+fn late_confirmation_of_region_ownership_loses_no_entity() {
     let (test, mut members) = start_with_one_process("late", StandbyMode::Required);
     let before = mark_entity_and_read_ticks(&members);
     let late = LateResponses::of(&test);

@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use super::*;
 
 #[test]
-fn resuming_subscriber_gets_the_state_if_records_are_larger() {
+fn missed_records_are_replaced_by_the_state_if_it_is_smaller() {
     let topic = stateful(1 << 20, &budget(), MANUAL);
     let mut setter = Setter::of(&topic);
     setter.set(500);
