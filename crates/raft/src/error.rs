@@ -20,8 +20,8 @@ pub enum RaftGroupError {
     /// The outcome is unknown: the leader changed, or no majority stored the command in time. The command may still be
     /// applied.
     #[error(
-        "the command may have been executed, or may be later: the leader changed, or no majority stored the command in \
-         time; repeat only conditional commands"
+        "the cluster may have executed the command, or may still do so: the leader changed, or no majority \
+         stored the command in time; repeat only conditional commands"
     )]
     Unknown,
     /// Less than a majority of the nodes responds.

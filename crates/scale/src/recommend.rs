@@ -76,8 +76,8 @@ pub fn recommend(
             CPU_TARGET * 100.0
         ),
         format!(
-            "a worker needs {:.2} processors and {:.1} GiB: {} on one {}",
-            need.cpus, need.memory_gib, fit.workers, fit.machine.name
+            "a worker needs {:.2} processors and {:.1} GiB: workers on one {}: {}",
+            need.cpus, need.memory_gib, fit.machine.name, fit.workers
         ),
         format!(
             "scheduling takes {per_task_us:.1} µs a task, {busy:.2} processors at the peak: {shards} group{} of tenants",

@@ -399,8 +399,9 @@ async fn open_identity(
     if let Some((bootstrap_address, token)) = &config.join {
         if ClusterDirectory::control_dir(&config.data_dir).exists() {
             return Err(ClusterError::Refused(format!(
-                "{dir} holds keys of a node that was alone: they would be lost by joining a cluster. Join with an empty directory, or \
-                 begin a cluster with this one (`dunlin cluster init --data-dir {dir}`) and have the others join it"
+                "{dir} contains the keys of a single node, which it would lose by joining a cluster. Give an \
+                 empty directory; or create a cluster from {dir} (`dunlin cluster init --data-dir {dir}`), \
+                 and let the other nodes join that cluster"
             )));
         }
         let (identity, authority) = tokio::select! {

@@ -71,7 +71,7 @@ pub enum StoreError {
     #[error("entity {0} already exists in this region")]
     Duplicate(EntityId),
     /// Another region of the world has an entity with this id.
-    #[error("entity {id} is in region {} already: ids are unique in a world, use another one", .region.0)]
+    #[error("entity {id} is already in region {}: ids are unique in a world; use another id", .region.0)]
     Taken {
         /// Id of the entity.
         id: EntityId,

@@ -339,7 +339,10 @@ fn removal_that_leaves_no_majority_is_refused() {
     let mut cluster = ClusterUnderTest::of(3);
     let dead = cluster.kill(2);
     let refused = cluster.client().remove(2).expect_err("node 3 is down").to_string();
-    assert!(refused.contains("2 of its voters 1, 3 must answer; silent: 3."), "{refused}");
+    assert!(
+        refused.contains("2 of the remaining voters (1, 3) must respond, but these do not: 3."),
+        "{refused}"
+    );
     cluster.put(1, "key", "two-of-three-live");
     cluster.restart(&dead);
     cluster.wait_for_voters(3);

@@ -220,7 +220,9 @@ impl LogEnds {
 
     fn silence_error(&self, topic: &str) -> anyhow::Error {
         let logs = self.0.iter().map(|(partition, LogEnd { last, read_through })| match read_through {
-            Some(read_through) => format!("log {partition} was read through {read_through} of {last}"),
+            Some(read_through) => {
+                format!("log {partition}: read up to {read_through}, but it ends at {last}")
+            }
             None => format!("nothing was read from log {partition}, which ends at {last}"),
         });
         anyhow!(
@@ -289,7 +291,7 @@ mod tests {
         assert!(ends.advance_to(&at(2, 4)));
         assert!(!ends.advance_to(&at(2, 4)), "the same position is no progress");
         let error = ends.silence_error("orders").to_string();
-        assert!(error.contains("log 1 was read through 2-4 of 2-5;"), "{error}");
+        assert!(error.contains("log 1: read up to 2-4, but it ends at 2-5;"), "{error}");
         assert!(ends.advance_to(&at(2, 5)) && ends.are_reached());
     }
 

@@ -63,7 +63,7 @@ fn task_why_command_names_the_label_that_no_worker_has() {
     let waiting = submit(&needs).done();
     assert_eq!(
         node.run(&["task", "why", waiting.trim()]).done().trim(),
-        "waiting: no worker has label gpu=a100 (1 workers, 0 fit); 0 ahead of it"
+        "waiting: no worker has label gpu=a100 (1 workers, 0 fit); tasks ahead of it: 0"
     );
     let found = node.run(&["task", "get", waiting.trim()]).done();
     assert!(
@@ -80,7 +80,10 @@ fn task_why_command_names_the_label_that_no_worker_has() {
     assert_eq!(submit(&[&needs[..], &["--wait"]].concat()).done().trim(), "gpu");
     let large = submit(&[&needs[..2], &["--memory", "3GiB"]].concat()).done();
     let reason = node.run(&["task", "why", large.trim()]).done();
-    assert!(reason.starts_with("waiting: no worker is as large as 0 mCPU and 3221225472 bytes"), "{reason}");
+    assert!(
+        reason.starts_with("waiting: no worker is large enough for 0 mCPU and 3221225472 bytes"),
+        "{reason}"
+    );
     let others = submit(&[&needs[..], &["--tenant", "acme"]].concat()).done();
     let reason = node.run(&["task", "why", others.trim()]).done();
     assert!(
@@ -312,7 +315,7 @@ fn task_ends_when_its_command_and_its_process_group_end() {
     assert_eq!(submit(&["away", "--wait"]).done(), "began\n");
     let timed_out = submit(&["hang", "--timeout", "1s", "--wait"]);
     assert_eq!(
-        (timed_out.code, timed_out.err.contains("took longer than")),
+        (timed_out.code, timed_out.err.contains("exceeded the time limit")),
         (Some(1), true),
         "{timed_out:?}"
     );

@@ -295,8 +295,8 @@ async fn removal_obstacle(
     (ids_by_response(true).len() < needed).then(|| {
         let voters: Vec<String> = remaining.iter().map(|member| member.id.to_string()).collect();
         format!(
-            "without node {node} the cluster would stop: {needed} of its voters {} must answer; silent: {}. Start the silent \
-             nodes first, or remove one of them instead",
+            "cannot remove node {node}: {needed} of the remaining voters ({}) must respond, but these do \
+             not: {}. Start them first, or remove one of them instead",
             voters.join(", "),
             silent.join(", ")
         )

@@ -117,7 +117,9 @@ fn lag_reason(subscription: &SubscriptionInfo) -> String {
     }
     if subscriber.lagging_ns > 0 {
         let at = format_time(subscriber.lagging_ns);
-        return format!("{now}; it was warned at {at} that it was behind by half of the log");
+        return format!(
+            "{now}; at {at}, the node warned it that more than half of the retained records were unread"
+        );
     }
     now
 }

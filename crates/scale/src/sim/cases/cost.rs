@@ -164,8 +164,8 @@ fn sizing_row(costs: &Costs<'_>, plain: &SimulationOutcome, best: &MachineFit, n
         after: costs.monthly_cost(plain, best).min(costs.monthly_cost(plain, &costs.usual)),
         risk: "very low",
         evidence: format!(
-            "a worker uses {:.2} processors (P95) and {:.1} GiB (P99): {} on one {}",
-            need.cpus, need.memory_gib, best.workers, best.machine.name
+            "a worker uses {:.2} processors (P95) and {:.1} GiB (P99): workers on one {}: {}",
+            need.cpus, need.memory_gib, best.machine.name, best.workers
         ),
     }
 }
@@ -188,7 +188,8 @@ fn night_row(costs: &Costs<'_>, workload: &Workload, policy: &Policy, mean_us: f
         after: monthly_cost((busy + quiet) / 2.0),
         risk: "low",
         evidence: format!(
-            "{busy:.0} workers by day, {quiet:.0} by night, against {busy:.0} always; a night unlike the others is met by the other triggers"
+            "{busy:.0} workers by day and {quiet:.0} by night, instead of {busy:.0} all the time; on a \
+             busier night, the other scaling triggers add workers"
         ),
     }
 }
