@@ -69,7 +69,9 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
         return files::dump(dump, &writer(console, None), console, &stop);
     }
     let topic = &dump.topic;
-    let topic_hint = || format!("{topic} is not a directory on this machine, so it was taken as a topic");
+    let topic_hint = || {
+        format!("{topic} is not a directory on this machine, so the command looked for a topic of this name")
+    };
     let client = connect(global, "dunlin log dump").with_context(topic_hint)?;
     let described = client.describe_topic(topic).with_context(topic_hint)?;
     dump_topic(dump, &client, &described, console, &stop)

@@ -265,7 +265,7 @@ fn error_for_an_oversized_task_result_names_the_result_size() {
     for bytes in ["1048577", "20000000"] {
         let failed = write(bytes);
         assert_eq!(failed.code, Some(1), "{}", failed.err);
-        let reason = format!("the command wrote {bytes} bytes, and result_bytes_max is 1048576");
+        let reason = format!("the command wrote {bytes} bytes, more than result_bytes_max = 1048576");
         assert!(failed.err.contains(&reason), "{}", failed.err);
     }
     assert_eq!(write("1048576").done().trim().len(), 1_048_576);

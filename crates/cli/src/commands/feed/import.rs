@@ -212,7 +212,7 @@ fn detect_format(input: &Input, head: &mut Vec<u8>) -> Result<RecordingFormat> {
 fn unsupported_format(what: &str) -> anyhow::Error {
     let formats = "a Betfair stream (lines of JSON, each with `op`) and Bitstamp orders (comma-separated, a heading first)";
     CommandRefusal(format!(
-        "{what}: supported are {formats}. docs/feeds.md describes how to publish other feeds"
+        "{what}: the supported formats are {formats}. docs/feeds.md describes how to publish other feeds"
     ))
     .into()
 }
