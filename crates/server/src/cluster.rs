@@ -411,9 +411,10 @@ async fn open_identity(
         return Ok((identity, authority, false));
     }
     Err(ClusterError::Refused(format!(
-        "{dir} is not the data directory of a cluster's node. If a node's directory was here and is lost (is its volume mounted?), let the \
-         node join its cluster anew: on another node `dunlin cluster token --data-dir DIR > token`, here `dunlin serve … --join HOST:PORT \
-         --token-file token`. To begin a new cluster, once: `dunlin cluster init --data-dir {dir}`"
+        "{dir} is not the data directory of a cluster's node. If a node's directory was here and is lost (is \
+         its volume mounted?), let the node join its cluster anew: run `dunlin cluster token --data-dir DIR \
+         > token` on another node, then `dunlin serve … --join HOST:PORT --token-file token` here. To begin \
+         a new cluster, run `dunlin cluster init --data-dir {dir}` once"
     )))
 }
 

@@ -133,7 +133,7 @@ pub enum StoreError {
     #[error("entity {0} is being handed over to another region: retry")]
     Leaving(EntityId),
     /// The region has no lease, for example because its process is releasing it to another one.
-    #[error("region {} has no lease at present; another process may continue it: retry", .0.0)]
+    #[error("region {} has no lease at present, and another process may continue the region: retry", .0.0)]
     NoLease(RegionId),
     /// The bytes are not an encoded state with the registered components.
     #[error(transparent)]

@@ -406,7 +406,7 @@ fn node_without_a_majority_does_not_name_the_dead_leader() {
     assert_eq!(alive.map(|node| node["node"].as_u64().unwrap()).collect::<Vec<_>>(), [remaining], "{status}");
     let mut silent = [dead.number, second_dead.number];
     silent.sort_unstable();
-    let reason = format!("2 of its 3 voters must answer; silent: {}, {}", silent[0], silent[1]);
+    let reason = format!("2 of its 3 voters must respond, but these do not: {}, {}", silent[0], silent[1]);
     assert!(status["missing"].as_str().unwrap().contains(&reason), "{status}");
     cluster.restart(&second_dead);
     cluster.wait_until("another leads", |statuses| {

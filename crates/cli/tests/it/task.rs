@@ -116,8 +116,8 @@ fn refusal_of_a_task_names_the_value_and_the_limit() {
     for (arguments, text) in [
         (&["k", "--priority", "-1"][..], "-1 is not in 0..=9"),
         (&["k", "--after", "abc123"], "waits for task abc123, which is not known"),
-        (&["k", "--tenant", &long], "the tenant is too long: name_bytes_max = 255, and this is 300"),
-        (&[&long], "the kind is too long: name_bytes_max = 255, and this is 300"),
+        (&["k", "--tenant", &long], "the tenant is too long: name_bytes_max = 255, but the size is 300"),
+        (&[&long], "the kind is too long: name_bytes_max = 255, but the size is 300"),
     ] {
         let refused = node.run(&[&["task", "submit"], arguments].concat());
         assert!(refused.code != Some(0) && refused.err.contains(text), "{refused:?}");

@@ -106,8 +106,8 @@ pub(crate) fn subscription_json(node: Option<u64>, subscription: &SubscriptionIn
 fn lag_reason(subscription: &SubscriptionInfo) -> String {
     let subscriber = &subscription.subscriber;
     let now = match subscriber.lag {
-        0 => "it has read everything".to_owned(),
-        lag => format!("it is behind by {lag} records"),
+        0 => "the subscriber has read everything".to_owned(),
+        lag => format!("the subscriber is {lag} records behind"),
     };
     if subscriber.missed_ns > 0 {
         let (missed, at) = (subscriber.missed, format_time(subscriber.missed_ns));

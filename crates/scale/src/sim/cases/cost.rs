@@ -99,7 +99,10 @@ pub fn savings(
             before: peak_monthly_cost(&costs, workload, policy, mean_us),
             after: costs.monthly_cost(&all, &best),
             risk: risk(&plain, &all),
-            evidence: format!("against the peak's workers on demand all month; {}", violations(&plain, &all)),
+            evidence: format!(
+                "compared with the workers of the peak, on demand, all month; {}",
+                violations(&plain, &all)
+            ),
         },
     ])
 }
@@ -116,7 +119,11 @@ fn spot_row(costs: &Costs<'_>, plain: &SimulationOutcome, spotted: &SimulationOu
         before: costs.monthly_cost(plain, &costs.usual),
         after: costs.monthly_cost(spotted, &costs.usual),
         risk: risk(plain, spotted),
-        evidence: format!("{} taken away in the run; {}", spotted.interruptions, violations(plain, spotted)),
+        evidence: format!(
+            "spot workers that were interrupted in the run: {}; {}",
+            spotted.interruptions,
+            violations(plain, spotted)
+        ),
     }
 }
 
@@ -213,5 +220,5 @@ fn risk(before: &SimulationOutcome, after: &SimulationOutcome) -> &'static str {
 }
 
 fn violations(before: &SimulationOutcome, after: &SimulationOutcome) -> String {
-    format!("{} minutes too slow instead of {}", after.violated_minutes, before.violated_minutes)
+    format!("{} slow minutes instead of {}", after.violated_minutes, before.violated_minutes)
 }
