@@ -256,10 +256,7 @@ impl Reader<'_> {
             None => vec![own.map_err(|_| {
                 self.error(
                     at,
-                    format!(
-                        "{name}.> is not a valid pattern: set `subjects`, the patterns of the tenant's \
-                         subjects"
-                    ),
+                    format!("{name}.> is not a valid pattern: set the patterns of the tenant's subjects"),
                 )
             })?],
         };
