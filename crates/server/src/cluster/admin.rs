@@ -318,8 +318,9 @@ async fn remove(member: &ClusterMember, control: &Control, node: u64) -> Result<
             return Ok(AdminReply::Done);
         }
         if Instant::now() > deadline {
-            let why = "the node is marked as removed, but too few of the others respond to take its vote"
-                .to_owned();
+            let why =
+                "the node is marked as removed, but too few of the other nodes respond to remove its vote"
+                    .to_owned();
             return Err(AdminReply::Failed { why });
         }
         sleep(CHECK_INTERVAL).await;

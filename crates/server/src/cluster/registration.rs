@@ -104,7 +104,7 @@ pub(super) async fn register(member: &Arc<ClusterMember>) -> Result<(), String> 
             StartOutcome::Silent(_) => sleep(RETRY_PAUSE).await,
             StartOutcome::Registered => return Ok(()),
             StartOutcome::Unknown(why) => {
-                tracing::debug!("the cluster does not know of this start yet: {why}");
+                tracing::debug!("the cluster does not know of this start of the node yet: {why}");
                 return Ok(());
             }
         }

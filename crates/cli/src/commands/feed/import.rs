@@ -259,9 +259,9 @@ impl FileReport<'_> {
         self.defects += 1;
         match self.defects {
             1..=DEFECTS_PRINTED => self.print_warning(&format!("{text}; left out")),
-            more if more == DEFECTS_PRINTED + 1 => {
-                self.print_warning("more lines are left out; the summary counts them as defects")
-            }
+            more if more == DEFECTS_PRINTED + 1 => self.print_warning(
+                "further lines are left out without a warning; the summary counts them as defects",
+            ),
             _ => Ok(()),
         }
     }
