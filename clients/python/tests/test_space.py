@@ -94,7 +94,7 @@ def test_invalid_changes_of_a_world_raise_value_errors(world_url: str) -> None:
         until(lambda: b"space/birds/began/1" in {entry.key for entry in client.kv.prefix("space/birds/")})
         world = client.world("birds")
         world.spawn(9, position=(1.0, 2.0, 3.0))
-        with pytest.raises(ValueError, match="entity 9 is in region 1 already"):
+        with pytest.raises(ValueError, match="entity 9 is already in region 1"):
             world.spawn(9, position=(1.0, 2.0, 3.0))
         with pytest.raises(ValueError, match="outside of the world"):
             world.spawn(10, position=(1e12, 2.0, 3.0))

@@ -191,9 +191,9 @@ def test_invalid_task_calls_raise_the_matching_error_class(client: dunlin.Client
     for name, wrong in (("priority", -1), ("priority", 300), ("cpu_milli", -1), ("memory_bytes", 2**64), ("retry", 70_000)):
         with pytest.raises(ValueError, match=f"{name}={wrong} is not a whole number from 0 to"):
             tasks.submit(tenant, "upper", **{name: wrong})
-    with pytest.raises(errors.TaskTooLargeError, match="the tenant is too long: name_bytes_max = 255, and this is 300"):
+    with pytest.raises(errors.TaskTooLargeError, match="the tenant is too long: name_bytes_max = 255, but the size is 300"):
         tasks.submit("t" * 300, "upper")
-    with pytest.raises(errors.TaskTooLargeError, match="run_bytes_max = 16777216, and this is 178"):
+    with pytest.raises(errors.TaskTooLargeError, match="run_bytes_max = 16777216, but the size is 178"):
         tasks.submit(tenant, "upper", b"x" * (17 << 20))
     with pytest.raises(errors.BadTaskError, match="waits for task abc123, which is not known"):
         tasks.submit(tenant, "upper", after="abc123")

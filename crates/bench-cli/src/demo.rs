@@ -159,7 +159,7 @@ impl DemoResult {
         match (self.unaccounted, self.different) {
             (0, 0) => Ok(()),
             (0, different) => bail!("the order books of {different} replicas are wrong"),
-            (lost, _) => bail!("{} records are neither received nor reported as a gap", grouped(lost)),
+            (lost, _) => bail!("{} records were neither received nor reported as a gap", grouped(lost)),
         }
     }
 }

@@ -100,11 +100,15 @@ impl RunComparison {
         let worse = self.rows.iter().filter(|row| row.is_worse()).count();
         let better = self.rows.iter().filter(|row| row.is_better()).count();
         let drift = match self.drift {
-            Some(drift) => format!("the others in both runs drifted by {:.0} %", drift * 100.0),
-            None => "too few rows of others to compute the machine's drift".to_owned(),
+            Some(drift) => format!(
+                "the results of the other brokers, which both runs contain, drifted by {:.0} %",
+                drift * 100.0
+            ),
+            None => "too few results of other brokers to compute the machine's drift".to_owned(),
         };
         format!(
-            "against {}: {worse} of {} rows regressed, {better} got better, the rest lies within noise; {drift}",
+            "compared with {}: {worse} of {} rows regressed, {better} improved, and the other differences \
+             are within the noise; {drift}",
             self.then,
             self.rows.len()
         )
@@ -195,7 +199,7 @@ mod tests {
         assert_eq!(worse.len(), 1, "{comparison:?}");
         assert!(worse[0].row.ends_with("msgs_per_s"));
         assert!(
-            comparison.summary().contains("1 of 2 rows regressed, 0 got better"),
+            comparison.summary().contains("1 of 2 rows regressed, 0 improved"),
             "{}",
             comparison.summary()
         );

@@ -67,7 +67,7 @@ pub fn run(request: BenchRequest) -> Result<bool> {
 
 fn unknown_suite(name: &str) -> String {
     let names: Vec<&str> = suites::SUITES.iter().map(|suite| suite.name).collect();
-    format!("there is no suite `{name}`; there are {} and all", names.join(", "))
+    format!("there is no suite `{name}`: use one of {}, or `all`", names.join(", "))
 }
 
 fn stored_run(

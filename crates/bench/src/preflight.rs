@@ -56,7 +56,7 @@ impl PreflightReport {
         }
         if self.cores < CORES_WANTED {
             warnings.push(format!(
-                "{} cores, which servers, clients and the kernel share: compare ratios, not absolute figures",
+                "servers, clients and the kernel share {} cores: compare ratios, not absolute figures",
                 self.cores
             ));
         }

@@ -189,7 +189,7 @@ pub fn record_fault(fault: &mut Option<String>, unexpected: Event<'_>) {
 pub fn describe(event: &Event<'_>) -> String {
     match event {
         Event::Record(record) => {
-            format!("record {} of {} bytes, or a damaged one", record.seq(), record.payload().len())
+            format!("record {} with {} bytes, or a damaged record", record.seq(), record.payload().len())
         }
         Event::Notice(notice) => format!("{notice:?}"),
     }

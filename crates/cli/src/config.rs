@@ -239,8 +239,9 @@ fn check_network_exposure(config: &NodeConfig, raw: &RawConfig) -> Result<()> {
     let everyone = "anyone who reaches that address could read and publish everything. Listen on 127.0.0.1,";
     if config.tls.is_none() && !switch(raw, "insecure_listen_without_tls")? {
         bail!(CommandRefusal(format!(
-            "listening on {ip} needs TLS and authentication: without them {everyone} give --tls-cert, --tls-key and \
-             --auth-users-file or --tls-client-ca, or accept the risk with --insecure-listen-without-tls"
+            "listening on {ip} needs TLS and authentication: without them {everyone} give --tls-cert and \
+             --tls-key, with --auth-users-file or --tls-client-ca; or accept the risk with \
+             --insecure-listen-without-tls"
         )));
     }
     if config.tls.is_some()

@@ -205,9 +205,11 @@ impl Link {
             ),
             Ok(_) => self.deliver_received(shared),
             Err(error) if would_block(&error) => self.handle_silence(shared),
-            Err(error) => {
-                self.disconnect(shared, DisconnectReason::Io(format!("reading from the node: {error}")), None)
-            }
+            Err(error) => self.disconnect(
+                shared,
+                DisconnectReason::Io(format!("cannot read from the node: {error}")),
+                None,
+            ),
         }
     }
 

@@ -293,7 +293,7 @@ impl Publisher {
             if let Some(receipt) = state.lanes[lane].receipt.take() {
                 return Ok(Receipt { new_epoch: std::mem::take(&mut state.new_epoch), ..receipt });
             }
-            let no_position = || PublishError::Unknown("the node answered without a position".to_owned());
+            let no_position = || PublishError::Unknown("the node's response contains no position".to_owned());
             return Err(state.refused_record.take().unwrap_or_else(no_position));
         }
     }
@@ -303,7 +303,8 @@ impl Publisher {
         let lane = lane_index(state.lanes.len(), first.meta.key);
         if drafts.iter().any(|draft| lane_index(state.lanes.len(), draft.meta.key) != lane) {
             return Err(PublishError::Batch(
-                "its records' keys belong to several partitions: publish the records one by one",
+                "the keys of the batch's records belong to several partitions: publish the records one by \
+                 one",
             ));
         }
         for draft in drafts {

@@ -208,7 +208,8 @@ pub(crate) fn explain(error: &Error) -> String {
                 "{certificate} is signed by an authority that is not trusted here; to trust it, give its certificate as the CA file"
             ),
             CertificateError::NotValidForNameContext { expected, presented } => format!(
-                "{certificate} is for {}, not for {}: use a name of the certificate, or create one for this name",
+                "{certificate} is for {}, not for {}: connect with a name in the certificate, or create a \
+                 certificate for this name",
                 if presented.is_empty() { "no name".to_owned() } else { presented.join(", ") },
                 expected.to_str()
             ),

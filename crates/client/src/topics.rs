@@ -37,7 +37,8 @@ pub enum CallError {
     Disconnected(String),
     /// The response was lost: the node may have carried out the request, or may do so later.
     #[error(
-        "the request may have been carried out, or may be later: {0}; repeat it if a repetition does no harm"
+        "the node may have carried out the request, or may still do so: {0}; repeat the request only if a \
+         repetition does no harm"
     )]
     Unknown(String),
 }

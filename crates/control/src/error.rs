@@ -110,7 +110,11 @@ choice! {
         TooManyLeasesOfUser { /// The limit.
             count_max: u64 } = 16,
         /// The command would enlarge the tenant's keys beyond the tenant's share of `state_bytes_max`.
-        #[error("the tenant's keys and values would take {bytes} bytes; at present one tenant may use {bytes_max} bytes, three times the part of kv.bytes_max that would stay free: delete keys, or raise kv.bytes_max")]
+        #[error(
+            "the tenant's keys and values would take {bytes} bytes; the present limit for each tenant is \
+             {bytes_max} bytes (three times the part of kv.bytes_max that would remain free): delete keys, \
+             or raise kv.bytes_max"
+        )]
         NoShare { /// The tenant's bytes with the command.
             bytes: u64, /// The tenant's limit.
             bytes_max: u64 } = 17,

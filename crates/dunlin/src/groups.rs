@@ -347,7 +347,7 @@ impl Node {
         let topic = self.topic_of_group(topic)?;
         let groups = self.groups_of_node();
         let check_owner = || match self.ownership() {
-            Some(ownership) => ownership.check_owner(&topic, "its groups are joined"),
+            Some(ownership) => ownership.check_owner(&topic, "its groups can be joined"),
             None => Ok(()),
         };
         check_owner()?;
@@ -418,7 +418,7 @@ impl Node {
         self.may_all(Action::Join, &Pattern::parse(group)?)?;
         let topic = self.topic_of_group(topic)?;
         if let Some(ownership) = self.ownership() {
-            ownership.check_owner(&topic, "its groups are joined")?;
+            ownership.check_owner(&topic, "its groups can be joined")?;
         }
         match dead_letters.map(|subject| dead_letters::prepare(self, subject, &topic)) {
             Some(Err(JoinError::Topic(error))) => Err(error),

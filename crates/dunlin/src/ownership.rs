@@ -149,8 +149,9 @@ pub trait PeerNodes: Send + Sync + Debug {
     /// Joins a `share` group at the node `to` and delivers the group's records to `membership`, until the membership is
     /// no longer [needed](RemoteMembership::is_needed) or has [ended](RemoteMembership::ended).
     fn join(&self, to: u64, membership: Arc<RemoteMembership>) {
-        membership
-            .ended(&SubscribeError::OwnerAway(format!("node {to} cannot keep memberships for other nodes")));
+        membership.ended(&SubscribeError::OwnerAway(format!(
+            "node {to} does not accept group members from other nodes"
+        )));
     }
 
     /// Tells the node `to` that publishers of its state topic are connected to this node. The report lasts as long as
@@ -328,7 +329,7 @@ impl Ownership {
             };
         }
         let at = self.address_of(node).map_or_else(String::new, |address| format!(" at {address}"));
-        let why = format!("topic {:?} is owned by node {node}{at}: {what} there only", topic.name());
+        let why = format!("topic {:?} is owned by node {node}{at}: {what} only at that node", topic.name());
         Err(TopicError::Elsewhere { node, why })
     }
 

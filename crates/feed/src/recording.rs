@@ -1,8 +1,8 @@
 //! Converts recordings of an exchange's data into records of state topics.
 //!
-//! The supported formats are recordings of Betfair's stream ([`Betfair`]) and of Bitstamp's orders ([`Bitstamp`]). A
-//! [`Recording`] takes the decompressed bytes of a file in pieces of any size, cuts them into lines, and keeps only the
-//! data that the order books need.
+//! The supported formats are recordings of Betfair's stream ([`BetfairReader`]) and of Bitstamp's orders
+//! ([`BitstampReader`]). A [`Recording`] takes the decompressed bytes of a file in pieces of any size, cuts them into
+//! lines, and keeps only the data that the order books need.
 //!
 //! Invariants:
 //! - An invalid line is counted, and reported with its line number; the next line is read as usual.
@@ -23,8 +23,8 @@ use std::fmt;
 
 use crate::scale::Scale;
 
-pub use betfair::{Betfair, BetfairTally, RUNNERS_MAX};
-pub use bitstamp::{Bitstamp, BitstampTally, GRACE_MS, ORDERS_MAX, Phantom, PhantomProof};
+pub use betfair::{BetfairReader, BetfairTally, RUNNERS_MAX};
+pub use bitstamp::{BitstampReader, BitstampTally, GRACE_MS, ORDERS_MAX, Phantom, PhantomProof};
 pub use defect::{Defect, DefectKind, NumberError};
 pub use lines::LINE_BYTES_MAX;
 use lines::Lines;
@@ -140,8 +140,8 @@ pub struct Recording {
 
 #[derive(Debug)]
 enum Reader {
-    Betfair(Box<Betfair>),
-    Bitstamp(Box<Bitstamp>),
+    Betfair(Box<BetfairReader>),
+    Bitstamp(Box<BitstampReader>),
 }
 
 impl Recording {
@@ -149,7 +149,7 @@ impl Recording {
     pub fn new(format: RecordingFormat, options: &RecordingOptions) -> Recording {
         let reader = match format {
             RecordingFormat::Betfair => Reader::Betfair(Box::default()),
-            RecordingFormat::Bitstamp => Reader::Bitstamp(Box::new(Bitstamp::new(options))),
+            RecordingFormat::Bitstamp => Reader::Bitstamp(Box::new(BitstampReader::new(options))),
         };
         Recording { lines: Lines::default(), reader }
     }

@@ -227,7 +227,9 @@ impl VerifyReport {
             _ => {
                 let torn = found.written.saturating_sub(found.end);
                 let what = match (found.tail, torn) {
-                    (Some(why), 1..) => format!("no end mark, but {torn} bytes of something else: {why}"),
+                    (Some(why), 1..) => {
+                        format!("instead of an end mark, the file ends with {torn} other bytes: {why}")
+                    }
                     _ => "no end mark: it is being written, or was not closed, or was cut short".to_owned(),
                 };
                 self.add_unended(file, found.end.max(FILE_HEADER_BYTES as u64), what);

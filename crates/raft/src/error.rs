@@ -19,8 +19,8 @@ pub enum RaftGroupError {
     },
     /// The outcome is unknown: the leader changed, or the command took too long. The command may still be applied.
     #[error(
-        "the command may have been executed, or may be later: the leader changed, or the command took too \
-         long; repeat only conditional commands"
+        "the cluster may have executed the command, or may still do so: the leader changed, or the command took \
+         too long; repeat only conditional commands"
     )]
     Unknown,
     /// Less than a majority of the nodes responds.
@@ -80,7 +80,7 @@ impl From<RaftError<Types, LinearizableReadError<Types>>> for RaftGroupError {
             RaftError::APIError(LinearizableReadError::ForwardToLeader(forward)) => forward.into(),
             RaftError::APIError(LinearizableReadError::QuorumNotEnough(missing)) => {
                 let responded: Vec<String> = missing.got.iter().map(u64::to_string).collect();
-                RaftGroupError::NoQuorum(format!("only these have responded: {}", responded.join(", ")))
+                RaftGroupError::NoQuorum(format!("only these nodes have responded: {}", responded.join(", ")))
             }
             RaftError::Fatal(fatal) => RaftGroupError::Stopped(fatal.to_string()),
         }
@@ -89,9 +89,10 @@ impl From<RaftError<Types, LinearizableReadError<Types>>> for RaftGroupError {
 
 /// Makes the error for damaged files, which also advises how to repair the node.
 pub(crate) fn damaged(what: &str, why: &str) -> io::Error {
-    let advice = "it may have lost what it acknowledged. A node of a cluster: remove it from the cluster, and let it join anew with an \
-                  empty directory. A node alone: restore its data directory from a backup";
-    io::Error::new(io::ErrorKind::InvalidData, format!("this node's {what} is damaged ({why}), and {advice}"))
+    let advice = "the node may have lost data that it acknowledged. If it belongs to a cluster, remove it from the \
+         cluster, and let it join anew with an empty directory. If it is a single node, restore its data \
+         directory from a backup";
+    io::Error::new(io::ErrorKind::InvalidData, format!("this node's {what} is damaged ({why}): {advice}"))
 }
 
 #[cfg(test)]
@@ -106,7 +107,10 @@ mod tests {
     fn error_for_a_missing_majority_names_the_nodes_that_responded() {
         let missing = QuorumNotEnough { cluster: "BasicNode { … }".to_owned(), got: BTreeSet::from([5]) };
         let error = RaftGroupError::from(RaftError::APIError(LinearizableReadError::from(missing)));
-        assert_eq!(error.to_string(), "no majority of the nodes responds: only these have responded: 5");
+        assert_eq!(
+            error.to_string(),
+            "no majority of the nodes responds: only these nodes have responded: 5"
+        );
     }
 
     /// The error has one text for both causes, and this node cannot always tell them apart.

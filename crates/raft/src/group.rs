@@ -137,7 +137,7 @@ impl<M: StateMachine> GroupHandle<M> {
         let machines = Machines::open(disk, &snapshots, machine, limits.reserve_bytes, room)?;
         if log.purged() > machines.applied() {
             let why = format!(
-                "its log begins after entry {}, which no snapshot holds",
+                "its log begins after entry {}, but no snapshot contains that entry",
                 log.purged().map_or(0, |last| last.index)
             );
             return Err(damaged("snapshot", &why));

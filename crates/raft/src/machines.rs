@@ -171,7 +171,7 @@ impl Machines {
     fn frozen(&self) -> io::Result<(SnapshotMeta, Box<dyn FrozenMachine>)> {
         let applied_machine = lock(&self.applied_machine);
         if applied_machine.is_changing {
-            return Err(io::Error::other("the state machine has failed while it changed"));
+            return Err(io::Error::other("the state machine failed during a change"));
         }
         let meta = SnapshotMeta {
             last_log_id: applied_machine.applied,

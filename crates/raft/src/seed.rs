@@ -24,7 +24,7 @@ pub fn seed(
 ) -> io::Result<()> {
     let mut snapshots = Snapshots::open(disk, &dir.join("snapshots"), 0)?;
     if snapshots.load()?.is_some() {
-        let what = format!("{} holds a cluster's state already", dir.display());
+        let what = format!("{} already contains a cluster's state", dir.display());
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
     }
     let voters = vec![BTreeSet::from([member.id])];

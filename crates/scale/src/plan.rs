@@ -73,7 +73,7 @@ pub fn plan(
     warn(
         peak > f64::from(max),
         format!(
-            "the peak needs {peak:.0} workers at {:.0} % each, and there are {max} at most",
+            "the peak needs {peak:.0} workers that are {:.0} % busy, but the maximum is {max} workers",
             policy.triggers.cpu_target * 100.0
         ),
     );
@@ -84,7 +84,7 @@ pub fn plan(
     warn(
         coordinators.count.is_multiple_of(2),
         format!(
-            "{} coordinators bear the loss of no more of them than {}: use an odd number",
+            "{} coordinators tolerate the loss of no more coordinators than {} do: use an odd number",
             coordinators.count,
             coordinators.count.saturating_sub(1)
         ),
@@ -92,7 +92,8 @@ pub fn plan(
     warn(
         coordinator_cpu > 0.6,
         format!(
-            "the peak takes {:.0} % of a coordinator's scheduling processor: shard the tenants over more groups",
+            "the peak takes {:.0} % of the processor on which a coordinator schedules: divide the tenants \
+             into more groups",
             coordinator_cpu * 100.0
         ),
     );
@@ -117,8 +118,10 @@ pub fn plan(
 fn cost(document: &ScalingDocument, workers: f64, prices: &Prices, warnings: &mut Vec<String>) -> [f64; 3] {
     let mut machine_fit = |group: &InstanceGroup, is_alone: bool| {
         let Some(machine) = prices.machine(&group.machine) else {
-            warnings
-                .push(format!("the price table has no {}: it is not included in the cost", group.machine));
+            warnings.push(format!(
+                "the price table has no machine {}, so the cost does not include it",
+                group.machine
+            ));
             return None;
         };
         let workers_fitting =
@@ -126,8 +129,10 @@ fn cost(document: &ScalingDocument, workers: f64, prices: &Prices, warnings: &mu
         let fit = workers_fitting(machine.memory_gib);
         if fit < 1.0 {
             let InstanceGroup { cpus, memory_gib, .. } = group;
-            warnings
-                .push(format!("{cpus} processors and {memory_gib} GiB do not fit onto one {}", machine.name));
+            warnings.push(format!(
+                "{cpus} processors and {memory_gib} GiB do not fit onto a machine of type {}",
+                machine.name
+            ));
         }
         // A worker or node that is alone on its machine may use all memory. Several workers must leave some for the
         // operating system.

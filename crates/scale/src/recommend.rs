@@ -69,22 +69,24 @@ pub fn recommend(
     let per_hour = f64::from(coordinators) * coordinator.per_hour + fit.per_hour(on_demand, spot_workers);
     let reasons = vec![
         format!(
-            "{:.0} tasks a second of {:.1} ms each, and {:.0} at the peak, with processors used to {:.0} %: {workers} workers, and {peak} at the peak",
+            "{:.0} tasks of {:.1} ms each per second ({:.0} at the peak), on processors that are {:.0} % \
+             busy, need {workers} workers ({peak} at the peak)",
             demand.per_s,
             demand.task_ms,
             demand.peak_per_s,
             CPU_TARGET * 100.0
         ),
         format!(
-            "a worker needs {:.2} processors and {:.1} GiB: {} on one {}",
-            need.cpus, need.memory_gib, fit.workers, fit.machine.name
+            "a worker needs {:.2} processors and {:.1} GiB: workers on one {}: {}",
+            need.cpus, need.memory_gib, fit.machine.name, fit.workers
         ),
         format!(
-            "scheduling takes {per_task_us:.1} µs a task, {busy:.2} processors at the peak: {shards} group{} of tenants",
+            "scheduling takes {per_task_us:.1} µs per task and {busy:.2} processors at the peak, which needs \
+             {shards} group{} of tenants",
             if shards == 1 { "" } else { "s" }
         ),
         format!("{} waiting tasks take {queue_gib:.2} GiB while a snapshot is made", demand.queued),
-        format!("{coordinators} coordinators bear the loss of {}", coordinators / 2),
+        format!("{coordinators} coordinators tolerate the loss of {} of them", coordinators / 2),
     ];
     Some(Recommendation {
         coordinators,

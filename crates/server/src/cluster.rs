@@ -399,8 +399,9 @@ async fn open_identity(
     if let Some((bootstrap_address, token)) = &config.join {
         if ClusterDirectory::control_dir(&config.data_dir).exists() {
             return Err(ClusterError::Refused(format!(
-                "{dir} holds keys of a node that was alone: they would be lost by joining a cluster. Join with an empty directory, or \
-                 begin a cluster with this one (`dunlin cluster init --data-dir {dir}`) and have the others join it"
+                "{dir} contains the keys of a single node, which it would lose by joining a cluster. Give an \
+                 empty directory; or create a cluster from {dir} (`dunlin cluster init --data-dir {dir}`), \
+                 and let the other nodes join that cluster"
             )));
         }
         let (identity, authority) = tokio::select! {
@@ -410,9 +411,10 @@ async fn open_identity(
         return Ok((identity, authority, false));
     }
     Err(ClusterError::Refused(format!(
-        "{dir} is not the data directory of a cluster's node. If a node's directory was here and is lost (is its volume mounted?), let the \
-         node join its cluster anew: on another node `dunlin cluster token --data-dir DIR > token`, here `dunlin serve … --join HOST:PORT \
-         --token-file token`. To begin a new cluster, once: `dunlin cluster init --data-dir {dir}`"
+        "{dir} is not the data directory of a cluster's node. If a node's directory was here and is lost (is \
+         its volume mounted?), let the node join its cluster anew: run `dunlin cluster token --data-dir DIR \
+         > token` on another node, then `dunlin serve … --join HOST:PORT --token-file token` here. To begin \
+         a new cluster, run `dunlin cluster init --data-dir {dir}` once"
     )))
 }
 

@@ -71,7 +71,7 @@ pub enum StoreError {
     #[error("entity {0} already exists in this region")]
     Duplicate(EntityId),
     /// Another region of the world has an entity with this id.
-    #[error("entity {id} is in region {} already: ids are unique in a world, use another one", .region.0)]
+    #[error("entity {id} is already in region {}: ids are unique in a world; use another id", .region.0)]
     Taken {
         /// Id of the entity.
         id: EntityId,
@@ -133,7 +133,7 @@ pub enum StoreError {
     #[error("entity {0} is being handed over to another region: retry")]
     Leaving(EntityId),
     /// The region has no lease, for example because its process is releasing it to another one.
-    #[error("region {} has no lease at present; another process may continue it: retry", .0.0)]
+    #[error("region {} has no lease at present, and another process may continue the region: retry", .0.0)]
     NoLease(RegionId),
     /// The bytes are not an encoded state with the registered components.
     #[error(transparent)]

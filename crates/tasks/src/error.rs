@@ -181,7 +181,11 @@ choice! {
             at_ms: u64, /// The cluster's time.
             now_ms: u64 } = 34,
         /// The tenant's tasks have reached the part of the memory that one tenant may use.
-        #[error("the tenant's tasks would take {bytes} bytes; at present one tenant may use {bytes_max} bytes, three times the part of tasks.bytes_max that would stay free: wait for tasks to end, or raise tasks.bytes_max")]
+        #[error(
+            "the tenant's tasks would take {bytes} bytes; the present limit for each tenant is {bytes_max} \
+             bytes (three times the part of tasks.bytes_max that would remain free): wait for tasks to end, \
+             or raise tasks.bytes_max"
+        )]
         NoShare { /// Bytes that the tenant's tasks would take.
             bytes: u64, /// Bytes that the tenant's tasks may take.
             bytes_max: u64 } = 35,

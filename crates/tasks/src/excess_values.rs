@@ -55,7 +55,9 @@ impl ExcessValues {
         match *refusal {
             TaskRefusal::NameTooLong { bytes, bytes_max } => {
                 let (field, _) = self.name.filter(|(_, found)| *found == bytes)?;
-                Some(format!("the {field} is too long: name_bytes_max = {bytes_max}, and this is {bytes}"))
+                Some(format!(
+                    "the {field} is too long: name_bytes_max = {bytes_max}, but the size is {bytes}"
+                ))
             }
             TaskRefusal::Weight => Some(format!("weight {} is not one of 1 to {WEIGHT_MAX}", self.weight?)),
             TaskRefusal::Quota => {

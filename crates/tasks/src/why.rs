@@ -63,7 +63,10 @@ impl SchedulerState {
             return format!("waiting: it may start in {left}");
         }
         let retries = self.policies.get(task.policy).retries;
-        format!("waiting: attempt {} failed, retry {} of {retries} in {left}", task.attempts, task.attempts)
+        format!(
+            "waiting: attempt {} failed; retry {} of {retries} starts in {left}",
+            task.attempts, task.attempts
+        )
     }
 
     fn why_limited(&self, at: u32, task: &Task) -> String {
@@ -88,7 +91,8 @@ impl SchedulerState {
         if let Some(rate) = limit.rate.filter(|_| group.places < limit.running_max) {
             let due_ms = group.bucket.due_ms(&rate, u64::from(group.ready) + ahead as u64 + 1);
             return format!(
-                "{waiting}: at most {} tasks with {} {} may start in {}; {ahead} ahead of it, starts in about {}",
+                "{waiting}: at most {} tasks with {} {} may start in {}; tasks ahead of it: {ahead}; it \
+                 starts in about {}",
                 rate.count,
                 text(&limit.key),
                 text(&key.2),
@@ -99,7 +103,7 @@ impl SchedulerState {
         let ready = group.ready_members.len();
         let and_ready = if ready > 0 { format!(", {ready} more wait for a worker") } else { String::new() };
         format!(
-            "{waiting}: {} of {} allowed tasks with {} {} are running{and_ready}; {ahead} ahead of it",
+            "{waiting}: {} of {} allowed tasks with {} {} are running{and_ready}; tasks ahead of it: {ahead}",
             group.places as usize - ready,
             limit.running_max,
             text(&limit.key),
@@ -114,7 +118,7 @@ impl SchedulerState {
         let (ahead, is_all) = self.count_tasks_before(at);
         let start_rate = tenant.start_rate.per_1000_s(self.now_ms);
         let more = if is_all { "" } else { " and more" };
-        let behind = format!("{ahead}{more} ahead of it");
+        let behind = format!("tasks ahead of it: {ahead}{more}");
         let pools = class.pools.iter().map(|&pool| &self.pools[pool as usize]);
         let pools = pools.filter(|pool| pool.serves.accepts_tenant(&tenant.name));
         let (workers, credit) = pools.fold((0, 0), |sum, pool| (sum.0 + pool.workers, sum.1 + pool.credit));
@@ -123,7 +127,7 @@ impl SchedulerState {
             return format!("waiting: {}; {behind}", self.why_unserved(class, &tenant.name, &need));
         }
         let behind = match (ahead * 1_000_000).checked_div(start_rate) {
-            Some(ms) if ahead > 0 => format!("{behind}; starts in about {}", format_ms(ms)),
+            Some(ms) if ahead > 0 => format!("{behind}; it starts in about {}", format_ms(ms)),
             _ => behind,
         };
         for (what, part) in [("tasks", 0), ("mCPU", 1), ("bytes", 2)] {
@@ -164,7 +168,9 @@ impl SchedulerState {
         let [_, cpu, memory] = need;
         match workers {
             0 => self.why_no_worker(class),
-            _ => format!("no worker is as large as {cpu} mCPU and {memory} bytes ({workers} workers, 0 fit)"),
+            _ => format!(
+                "no worker is large enough for {cpu} mCPU and {memory} bytes ({workers} workers, 0 fit)"
+            ),
         }
     }
 
@@ -226,7 +232,7 @@ impl SchedulerState {
             }
             (TaskStage::Dead, Some(AttemptFailure::TimedOut)) => {
                 let limit = format_ms(u64::from(task.timeout_ms));
-                format!("dead: attempt {} took longer than {limit}, {ago} ago", task.attempts)
+                format!("dead: attempt {} exceeded the time limit of {limit} ({ago} ago)", task.attempts)
             }
             (TaskStage::Dead, Some(AttemptFailure::Deadline)) => {
                 format!("dead: its deadline passed {ago} ago")

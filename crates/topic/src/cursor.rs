@@ -28,7 +28,7 @@ use follower::FollowerState;
 pub use payload_filter::PayloadFilter;
 pub use select::{Filter, SkipBudget};
 use select::{RecordVerdict, Selector};
-pub use spans::{Span, SpanContent, Spans};
+pub use spans::{RecordSpan, RecordSpanContent, RecordSpans};
 
 /// The result of [`Cursor::fill`]: records, a notice, skipped records, nothing to read yet, or the end of the log.
 #[derive(Debug)]

@@ -44,7 +44,8 @@ pub use config::{
     Clock, ConfigError, DurableOptions, OnFull, RETENTION_BYTES_MIN, ReliableOptions, Retention, TopicConfig,
 };
 pub use cursor::{
-    ConsumeMode, Cursor, Filter, PayloadFilter, ReadOutcome, SkipBudget, Span, SpanContent, Spans,
+    ConsumeMode, Cursor, Filter, PayloadFilter, ReadOutcome, RecordSpan, RecordSpanContent, RecordSpans,
+    SkipBudget,
 };
 pub use dunlin_frame as frame;
 pub use dunlin_frame::{Frame, FrameError, RecordMeta, format_duration};

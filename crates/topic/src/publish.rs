@@ -297,7 +297,10 @@ pub enum PublishError {
     Unknown(String),
     /// An earlier record of this publisher was refused. All other records that the publisher sent were appended,
     /// including the record of this call.
-    #[error("record {record} of this publisher was refused: {why}{}; all others were sent", more_text(*more))]
+    #[error(
+        "record {record} of this publisher was refused: {why}{}; all other records were sent",
+        more_text(*more)
+    )]
     LeftOut {
         /// Number of the refused record among the records that this publisher sent to the partition, from 1.
         record: u64,

@@ -195,7 +195,8 @@ impl Publish for Publisher {
             && drafts.iter().any(|d| self.topic.partition_of(d.meta.key) != partition)
         {
             return Err(PublishError::Batch(
-                "its records' keys belong to several partitions: publish the records one by one",
+                "the keys of the batch's records belong to several partitions: publish the records one by \
+                 one",
             ));
         }
         let receipt = self.append_batch(partition, drafts)?;

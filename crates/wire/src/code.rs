@@ -253,9 +253,11 @@ impl<'a> Refusal<'a> {
             _ if text.is_empty() => String::new(),
             ErrorCode::Full => format!("subscriber {text:?} has not consumed record {first}"),
             ErrorCode::KeyTooLarge | ErrorCode::TaskTooLarge if second > 0 => {
-                format!("{text} = {second}, and this is {first}")
+                format!("{text} = {second}, but the size is {first}")
             }
-            ErrorCode::Limit if second > first => format!("{text} = {first}, and this would be {second}"),
+            ErrorCode::Limit if second > first => {
+                format!("{text} = {first}, but the number would be {second}")
+            }
             ErrorCode::Limit if first > 0 => format!("{text} = {first}"),
             _ => text.to_owned(),
         }

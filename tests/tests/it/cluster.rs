@@ -339,7 +339,10 @@ fn removal_that_leaves_no_majority_is_refused() {
     let mut cluster = ClusterUnderTest::of(3);
     let dead = cluster.kill(2);
     let refused = cluster.client().remove(2).expect_err("node 3 is down").to_string();
-    assert!(refused.contains("2 of its voters 1, 3 must answer; silent: 3."), "{refused}");
+    assert!(
+        refused.contains("2 of the remaining voters (1, 3) must respond, but these do not: 3."),
+        "{refused}"
+    );
     cluster.put(1, "key", "two-of-three-live");
     cluster.restart(&dead);
     cluster.wait_for_voters(3);
@@ -403,7 +406,7 @@ fn node_without_a_majority_does_not_name_the_dead_leader() {
     assert_eq!(alive.map(|node| node["node"].as_u64().unwrap()).collect::<Vec<_>>(), [remaining], "{status}");
     let mut silent = [dead.number, second_dead.number];
     silent.sort_unstable();
-    let reason = format!("2 of its 3 voters must answer; silent: {}, {}", silent[0], silent[1]);
+    let reason = format!("2 of its 3 voters must respond, but these do not: {}, {}", silent[0], silent[1]);
     assert!(status["missing"].as_str().unwrap().contains(&reason), "{status}");
     cluster.restart(&second_dead);
     cluster.wait_until("another leads", |statuses| {

@@ -14,9 +14,11 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions) -> Result<()> {
         [peers, suite] if peers == "peers" => (true, suite),
         [suite] if suite != "peers" => (false, suite),
         words => {
-            return Err(
-                CommandRefusal(format!("expected SUITE or peers SUITE, not {:?}", words.join(" "))).into()
-            );
+            return Err(CommandRefusal(format!(
+                "expected the arguments `SUITE` or `peers SUITE`, not {:?}",
+                words.join(" ")
+            ))
+            .into());
         }
     };
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());

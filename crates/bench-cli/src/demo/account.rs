@@ -102,7 +102,10 @@ impl TopicReadReport {
 
     pub fn gap(&mut self, gap: &Gap) {
         if gap.last < gap.first {
-            self.faults.push(format!("a gap that ends before it begins, {} … {}", gap.first, gap.last));
+            self.faults.push(format!(
+                "a gap from record {} to record {} ends before it begins",
+                gap.first, gap.last
+            ));
             return;
         }
         self.advance(gap.epoch, gap.first, gap.last);
@@ -122,9 +125,9 @@ impl TopicReadReport {
         let expected = self.through.seq + 1;
         let same_epoch = self.through.epoch == epoch || self.through == Position::default();
         if !same_epoch {
-            self.faults.push(format!("epoch {epoch} after {}", self.through.epoch));
+            self.faults.push(format!("epoch {epoch} began unexpectedly after epoch {}", self.through.epoch));
         } else if first != expected {
-            self.faults.push(format!("record {first} instead of {expected}"));
+            self.faults.push(format!("received record {first}, but expected record {expected}"));
         }
         self.through = Position { epoch, seq: last };
     }
@@ -171,11 +174,11 @@ mod tests {
         account.record(Position { epoch: 2, seq: 10 }, b"");
         account.gap(&gap(12, 11));
         let expected = [
-            "record 2 instead of 1",
-            "record 2 instead of 3",
-            "record 9 instead of 3",
-            "epoch 2 after 1",
-            "a gap that ends before it begins, 12 … 11",
+            "received record 2, but expected record 1",
+            "received record 2, but expected record 3",
+            "received record 9, but expected record 3",
+            "epoch 2 began unexpectedly after epoch 1",
+            "a gap from record 12 to record 11 ends before it begins",
         ];
         assert_eq!(account.faults, expected);
     }

@@ -239,7 +239,7 @@ mod tests {
         let reports = [
             ChildReport::Ready,
             ChildReport::At { topic: topic(), account_line: account_line() },
-            ChildReport::Fault { topic: topic(), text: "record 5 instead of 4".into() },
+            ChildReport::Fault { topic: topic(), text: "received record 5, but expected record 4".into() },
             ChildReport::Finished,
         ];
         for report in reports {

@@ -165,7 +165,8 @@ impl WorldDemoOptions<'_> {
         let aircraft = recording.is_file();
         if !aircraft && !self.without_aircraft {
             return Err(CommandRefusal(format!(
-                "{} does not exist: `cargo xtask data` downloads it (--allow-generated shows only birds)",
+                "{} does not exist: `cargo xtask data` downloads it (with --allow-generated, the demo shows \
+                 only birds)",
                 recording.display()
             ))
             .into());
@@ -409,7 +410,8 @@ impl WorldDemo<'_> {
         let accounts = self.count_entities("at the end")?;
         let handovers: u64 = self.watcher.states().map(|(_, state)| state.handover().counts().departed).sum();
         Ok(format!(
-            "{} of {} entities accounted for: none lost, none duplicated; {} handovers by the present owners; pairs of aircraft within {NEAR_KM} km correct in {} checks",
+            "{} of {} entities accounted for: none lost, none duplicated; {} handovers by the regions' \
+             present owners; the pairs of aircraft within {NEAR_KM} km were correct in {} checks",
             grouped(accounts.found as u64),
             grouped(self.loaded.entities()),
             grouped(handovers),

@@ -58,7 +58,9 @@ fn raise_file_limit(needed: u64) -> Result<()> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let allowed = maximum.unwrap_or(u64::MAX);
     if allowed < needed {
-        let reason = format!("{needed} open files are needed and {allowed} allowed: see `ulimit -Hn`");
+        let reason = format!(
+            "the benchmark needs {needed} open files, but the hard limit is {allowed}: see `ulimit -Hn`"
+        );
         return Err(MissingPrerequisite(reason).into());
     }
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })

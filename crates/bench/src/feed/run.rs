@@ -153,7 +153,7 @@ fn subscribe(
     let client_options = ClientOptions { name: "bench".to_owned(), wait, limits, ..ClientOptions::default() };
     let client = Client::connect(url, client_options).with_context(|| format!("cannot connect to {url}"))?;
     let [pattern] = patterns else {
-        anyhow::bail!("over TCP, a subscriber must read one or all instruments")
+        anyhow::bail!("over TCP, a subscriber must read either one instrument or all instruments")
     };
     client.subscribe(pattern, options.clone()).context("cannot subscribe")
 }

@@ -183,7 +183,7 @@ impl IntermediateProcess {
             Self::Local(node) => Box::new(NativeReader(node.subscribe(TOPIC, &options)?)),
             Self::Remote(node) => Box::new(NativeReader(client(node)?.subscribe(TOPIC, options)?)),
             Self::Peer { .. } => {
-                anyhow::bail!("only a node of Dunlin stores records that can be read back")
+                anyhow::bail!("records can be read back only from a Dunlin node")
             }
         })
     }

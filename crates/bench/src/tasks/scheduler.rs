@@ -119,7 +119,7 @@ impl Scheduler {
     fn cycle(&mut self, count: usize) -> Result<()> {
         for at in 0..count {
             let Some(WorkerOrder::Start(start)) = self.orders.pop_front() else {
-                return Err(anyhow!("a worker is idle though tasks wait"));
+                return Err(anyhow!("a worker is idle although tasks are waiting"));
             };
             self.state.advance((at / PER_MS) as u64, &mut self.effects);
             let answer = AttemptReport {

@@ -84,8 +84,8 @@ fn close_listeners_in_use(raw: &mut RawConfig) -> (Vec<ReservedAddress>, Vec<Str
             Err(_) => {
                 raw.set_default(name, "off");
                 warnings.push(format!(
-                    "another program listens on {text}, so {name} is off for this node: set it to another address, \
-                     or to off"
+                    "another program listens on {text}, so {name} is off for this node: set {name} to \
+                     another address, or to off"
                 ));
             }
         }

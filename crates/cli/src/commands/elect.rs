@@ -27,7 +27,8 @@ Examples:
   dunlin elect leader --value host-1:8080       set a value for others to see
   dunlin elect leader --show                    print the elected candidate
 
-When this candidate is elected, a line shows it with a fencing token, which grows with each election.
+When this candidate is elected, the command prints the candidate's value and a fencing token, which grows with each
+election.
 
 Exit code 2 means that the lease was not renewed within --ttl, so that another candidate may be elected.")]
 pub struct Arguments {

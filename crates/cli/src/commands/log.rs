@@ -71,7 +71,9 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
         return files::dump(dump, &writer(console, None), console, &stop);
     }
     let topic = &dump.topic;
-    let topic_hint = || format!("{topic} is not a directory on this machine, so it was taken as a topic");
+    let topic_hint = || {
+        format!("{topic} is not a directory on this machine, so the command looked for a topic of this name")
+    };
     let client = connect(global, "dunlin log dump").with_context(topic_hint)?;
     let described = client.describe_topic(topic).with_context(topic_hint)?;
     dump_topic(dump, &client, &described, console, &stop)
@@ -222,7 +224,9 @@ impl LogEnds {
 
     fn silence_error(&self, topic: &str) -> anyhow::Error {
         let logs = self.0.iter().map(|(partition, LogEnd { last, read_through })| match read_through {
-            Some(read_through) => format!("log {partition} was read through {read_through} of {last}"),
+            Some(read_through) => {
+                format!("log {partition}: read up to {read_through}, but it ends at {last}")
+            }
             None => format!("nothing was read from log {partition}, which ends at {last}"),
         });
         anyhow!(
@@ -292,7 +296,7 @@ mod tests {
         assert!(ends.advance_to(&at(2, 4)));
         assert!(!ends.advance_to(&at(2, 4)), "the same position is no progress");
         let error = ends.silence_error("orders").to_string();
-        assert!(error.contains("log 1 was read through 2-4 of 2-5;"), "{error}");
+        assert!(error.contains("log 1: read up to 2-4, but it ends at 2-5;"), "{error}");
         assert!(ends.advance_to(&at(2, 5)) && ends.are_reached());
     }
 

@@ -55,7 +55,10 @@ pub fn no_topic_error(client: &Client, subject: &str, refused: Error) -> Error {
     let example = pattern.replace(['*', '>'], "x");
     ErrorWithAdvice {
         code: ErrorCode::NoTopic,
-        message: format!("no topic owns subject {subject:?}: topic {subject:?} owns {pattern:?}"),
+        message: format!(
+            "no topic owns subject {subject:?}: the topic with the name {subject:?} owns the subjects \
+             {pattern:?}"
+        ),
         advice: format!(
             "Use one of its subjects, such as {example}; `dunlin sub '{pattern}'` subscribes to all of them."
         ),

@@ -30,8 +30,8 @@ Examples:
   dunlin pub ticks tick --repeat 1000 --rate 100   100 records per second
   dunlin pub config v2 --expect-seq 41           publish only if 41 is the last sequence number
 
-The last line on standard error shows how many records the node acknowledged, and the last position. With --json, an
-object on standard output shows it instead. It also appears after Ctrl-C.
+The command ends with a line on standard error: the number of acknowledged records and the last position. With --json,
+it prints an object with these values on standard output instead. Ctrl-C also ends with this output.
 
 If the node is unreachable, the command reconnects and sends the records that were not acknowledged again. The node
 recognises records that it already has. If the node has no room, the command sends the refused records again, in the

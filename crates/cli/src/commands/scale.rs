@@ -87,7 +87,8 @@ pub struct RecommendArguments {
     /// File with one measurement of a worker on each line, as `PROCESSORS GIB`; replaces --cpus and --memory-gib
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cpus", "memory_gib"])]
     pub used: Option<PathBuf>,
-    /// Percentage of workers to run on spot machines, apart from those that always run on demand (half of the minimum)
+    /// Percentage of the other workers to run on spot machines; half of the minimum number of workers always runs on
+    /// demand
     #[arg(long, value_name = "PERCENT", default_value_t = 70)]
     pub spot: u32,
     /// File with machine prices, as `dunlin scale prices` prints it [default: built-in prices]

@@ -213,7 +213,12 @@ fn change_each(
         match console.json {
             true => writeln!(out, "{}", json!({"task": show::hex(id), "changed": changed}))?,
             false if changed > 1 => {
-                writeln!(out, "{} {done}, with {} tasks that waited for it", show::hex(id), changed - 1)?;
+                writeln!(
+                    out,
+                    "{} {done}, together with {} tasks that waited for it",
+                    show::hex(id),
+                    changed - 1
+                )?;
             }
             false => writeln!(out, "{} {done}", show::hex(id))?,
         }

@@ -64,7 +64,7 @@ impl FromStr for Template {
             let field = FIELDS.iter().find(|field| field.0 == name).map(|field| field.1);
             let field = field.ok_or_else(|| {
                 let names: Vec<_> = FIELDS.iter().map(|field| field.0).collect();
-                format!("there is no field {{{name}}}; there are {}", names.join(", "))
+                format!("there is no field {{{name}}}: the fields are {}", names.join(", "))
             })?;
             parts.extend([Part::Text(unescaped(before)?), Part::Field(field)]);
             rest = after;
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn error_for_an_unknown_template_field_lists_the_known_fields() {
         let error = "{sequence}".parse::<Template>().unwrap_err();
-        assert!(error.starts_with("there is no field {sequence}; there are subject, "), "{error}");
+        assert!(error.starts_with("there is no field {sequence}: the fields are subject, "), "{error}");
         assert!("{seq".parse::<Template>().is_err());
     }
 }

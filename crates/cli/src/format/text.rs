@@ -116,7 +116,7 @@ pub fn publishers_text(publishers: &PublisherStatus, now_ns: u64) -> String {
     };
     match publishers.last_append_ns {
         Some(ns) => format!("{state}; the newest record is {} old", seconds(ns)),
-        None => format!("{state}; there is no record"),
+        None => format!("{state}; the log has no records yet"),
     }
 }
 
@@ -247,7 +247,7 @@ mod tests {
         let connected = PublisherStatus { connected: true, last_append_ns: None, ..disconnected };
         assert_eq!(
             publishers_text(&connected, 10_000_000_000),
-            "a publisher is connected; there is no record"
+            "a publisher is connected; the log has no records yet"
         );
     }
 

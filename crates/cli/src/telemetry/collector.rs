@@ -60,8 +60,8 @@ impl Collector {
         }
         if !url.starts_with("http://") {
             bail!(
-                "the OTLP endpoint {url:?}: expected a URL that begins with http://; put a collector beside the node for \
-                 anything else"
+                "the OTLP endpoint {url:?} does not begin with http://; for another protocol, run a \
+                 collector on the node's machine and give its http:// URL"
             );
         }
         let mut exporter = opentelemetry_otlp::SpanExporter::builder()

@@ -292,7 +292,7 @@ fn error_for_a_lost_identity_does_not_advise_cluster_init() {
     // Without the directory `cluster`, the file of the log still shows that the data directory belongs to a member of a
     // cluster.
     std::fs::rename(format!("{two}/cluster"), dir("cluster")).unwrap();
-    assert_refused("the log in control is that of the nodes 1, 2");
+    assert_refused("the log in control belongs to a cluster of the nodes 1, 2");
     assert_unready("of the nodes 1, 2");
     // If a node stops before it has received the first entry of a log, this log names no members. To simulate this,
     // each of the node's two logs is removed in turn. The other log still names the members.
@@ -470,7 +470,7 @@ fn kv_range_hides_system_keys_unless_they_are_requested() {
             &["topics", "move", "orders", "9"][..],
             "node 9 is not a member at present: `dunlin cluster status`",
         ),
-        (&["kv", "put", &"k".repeat(5_000), "1"], "key_bytes_max = 4096, and this is 5000"),
+        (&["kv", "put", &"k".repeat(5_000), "1"], "key_bytes_max = 4096, but the size is 5000"),
     ] {
         let Outcome { code, err, .. } = node.run(arguments);
         assert!(code == Some(1) && err.contains(expected), "{err}");

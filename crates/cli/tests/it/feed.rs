@@ -357,7 +357,7 @@ fn recording_cut_off_by_a_full_disk_can_be_replayed() {
     assert!(!strict.err.contains("is damaged"), "{strict:?}");
     let node = Node::start();
     let replayed = node.run(&["feed", "replay", out.to_str().unwrap(), "--speed", "max"]);
-    assert!(replayed.err.contains("may be missing: the recording is not closed"), "{replayed:?}");
+    assert!(replayed.err.contains("may be missing: the recording was not closed"), "{replayed:?}");
     replayed.done();
     let watch = ["feed", "watch", "md.BTC-USD", "--json", "--count", "1"];
     assert!(objects(&node.run(&watch).done())[0]["checksum"].is_string());

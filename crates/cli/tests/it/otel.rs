@@ -134,7 +134,10 @@ fn unreachable_collector_does_not_stop_the_node() {
 fn otlp_endpoint_must_be_an_http_url() {
     for endpoint in ["https://collector:4318", "127.0.0.1:4318"] {
         let outcome = run(&["serve", "--listen", "127.0.0.1:0", "--otlp-endpoint", endpoint]);
-        assert!(outcome.code == Some(2) && outcome.err.contains("begins with http://"), "{outcome:?}");
+        assert!(
+            outcome.code == Some(2) && outcome.err.contains("does not begin with http://"),
+            "{outcome:?}"
+        );
     }
 }
 

@@ -257,7 +257,7 @@ fn space_process_responds_after_its_topics_were_deleted() {
         dunlin_wait::until("the process responds", || {
             let outcome = run(&[words, &["--url", &url]].concat());
             // If an earlier request timed out, the process may have spawned the entity after the timeout.
-            outcome.code == Some(0) || outcome.err.contains("entity 7 is in region")
+            outcome.code == Some(0) || outcome.err.contains("entity 7 is already in region")
         });
     }
 }
@@ -353,8 +353,8 @@ fn spawned_entity_exists_exactly_once_until_it_is_despawned() {
         let outcome = run_client(words);
         assert!(outcome.code == Some(1) && outcome.err.contains(reason), "{outcome:?}");
     };
-    assert_refused(&["spawn", "7", "two", "--position", "990,990,990"], "entity 7 is in region");
-    assert_refused(&["spawn", "7", "two", "--position", "10,10,10"], "entity 7 is in region");
+    assert_refused(&["spawn", "7", "two", "--position", "990,990,990"], "entity 7 is already in region");
+    assert_refused(&["spawn", "7", "two", "--position", "10,10,10"], "entity 7 is already in region");
     assert_refused(&["spawn", "9", "two", "--position", "10,10,1001"], "outside of the world");
     assert_eq!(run_json(&["despawn", "7", "two"])["entity"], "7");
     assert_refused(&["despawn", "7", "two"], "no region of the world has entity 7");

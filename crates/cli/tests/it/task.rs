@@ -63,7 +63,7 @@ fn dunlin_task_why_names_the_label_that_no_worker_has() {
     let waiting = submit(&needs).done();
     assert_eq!(
         node.run(&["task", "why", waiting.trim()]).done().trim(),
-        "waiting: no worker has label gpu=a100 (1 workers, 0 fit); 0 ahead of it"
+        "waiting: no worker has label gpu=a100 (1 workers, 0 fit); tasks ahead of it: 0"
     );
     let found = node.run(&["task", "get", waiting.trim()]).done();
     assert!(
@@ -80,7 +80,10 @@ fn dunlin_task_why_names_the_label_that_no_worker_has() {
     assert_eq!(submit(&[&needs[..], &["--wait"]].concat()).done().trim(), "gpu");
     let large = submit(&[&needs[..2], &["--memory", "3GiB"]].concat()).done();
     let reason = node.run(&["task", "why", large.trim()]).done();
-    assert!(reason.starts_with("waiting: no worker is as large as 0 mCPU and 3221225472 bytes"), "{reason}");
+    assert!(
+        reason.starts_with("waiting: no worker is large enough for 0 mCPU and 3221225472 bytes"),
+        "{reason}"
+    );
     let others = submit(&[&needs[..], &["--tenant", "acme"]].concat()).done();
     let reason = node.run(&["task", "why", others.trim()]).done();
     assert!(
@@ -113,8 +116,8 @@ fn refusal_of_a_task_names_the_value_and_the_limit() {
     for (arguments, text) in [
         (&["k", "--priority", "-1"][..], "-1 is not in 0..=9"),
         (&["k", "--after", "abc123"], "waits for task abc123, which is not known"),
-        (&["k", "--tenant", &long], "the tenant is too long: name_bytes_max = 255, and this is 300"),
-        (&[&long], "the kind is too long: name_bytes_max = 255, and this is 300"),
+        (&["k", "--tenant", &long], "the tenant is too long: name_bytes_max = 255, but the size is 300"),
+        (&[&long], "the kind is too long: name_bytes_max = 255, but the size is 300"),
     ] {
         let refused = node.run(&[&["task", "submit"], arguments].concat());
         assert!(refused.code != Some(0) && refused.err.contains(text), "{refused:?}");
@@ -262,7 +265,7 @@ fn error_for_an_oversized_task_result_names_the_result_size() {
     for bytes in ["1048577", "20000000"] {
         let failed = write(bytes);
         assert_eq!(failed.code, Some(1), "{}", failed.err);
-        let reason = format!("the command wrote {bytes} bytes, and result_bytes_max is 1048576");
+        let reason = format!("the command wrote {bytes} bytes, more than result_bytes_max = 1048576");
         assert!(failed.err.contains(&reason), "{}", failed.err);
     }
     assert_eq!(write("1048576").done().trim().len(), 1_048_576);
@@ -312,7 +315,7 @@ fn task_ends_when_its_command_and_its_process_group_end() {
     assert_eq!(submit(&["away", "--wait"]).done(), "began\n");
     let timed_out = submit(&["hang", "--timeout", "1s", "--wait"]);
     assert_eq!(
-        (timed_out.code, timed_out.err.contains("took longer than")),
+        (timed_out.code, timed_out.err.contains("exceeded the time limit")),
         (Some(1), true),
         "{timed_out:?}"
     );

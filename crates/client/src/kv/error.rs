@@ -47,7 +47,9 @@ pub enum KvError {
     Disconnected(String),
     /// The response was lost: the node may have carried out the request, or may do so later. Only a conditional write
     /// can be repeated safely.
-    #[error("the request may have been carried out, or may be later: {0}; repeat only conditional writes")]
+    #[error(
+        "the node may have carried out the request, or may still do so: {0}; repeat only conditional writes"
+    )]
     Unknown(String),
 }
 

@@ -55,7 +55,7 @@ pub enum CommandError {
         regions: Vec<RegionId>,
     },
     /// The entity was not added: no process that responded within the timeout owns the region at the entity's position.
-    #[error("entity {id} was not spawned: no process that responds owns the region of its position; {}", describe_missing(.regions))]
+    #[error("entity {id} was not spawned: {}", describe_missing(.regions))]
     NoPlace {
         /// The entity's id.
         id: EntityId,

@@ -20,7 +20,8 @@ pub enum TasksError {
     /// The response was lost: the node may have carried out the request, or may do so later. Only a task with an
     /// idempotency key can be submitted again safely.
     #[error(
-        "the request may have been carried out, or may be later: {0}; submit again only with an idempotency key"
+        "the node may have carried out the request, or may still do so: {0}; submit again only with an \
+         idempotency key"
     )]
     Unknown(String),
     /// The worker has ended.

@@ -451,9 +451,9 @@ fn oversized_result_ends_its_task_without_a_retry() {
     let tasks = node.client().tasks();
     let attachment = node.client().tasks().attach(options("k", 1)).unwrap();
     let expected_texts = [
-        ((1 << 20) + 1, "result_bytes_max = 1048576, and this is 1048577"),
-        (9 << 20, "command_bytes_max = 8388608, and this is 94"),
-        (17 << 20, "run_bytes_max = 16777216, and this is 178"),
+        ((1 << 20) + 1, "result_bytes_max = 1048576, but the size is 1048577"),
+        (9 << 20, "command_bytes_max = 8388608, but the size is 94"),
+        (17 << 20, "run_bytes_max = 16777216, but the size is 178"),
     ];
     for (bytes, why) in expected_texts {
         let new = NewTask { retry: immediate_retries(), ..NewTask::new(b"k", b"") };

@@ -11,8 +11,9 @@ use dunlin_raft::{RaftMember, Status, members_on_disk};
 use super::ControlError;
 
 /// The advice to an operator whose node has the data directory of a cluster's member, but no file with its identity.
-pub(crate) const RESTORE_MEMBER: &str = "`cluster/identity.json` is missing: restore it from a backup; or `dunlin cluster remove` this node \
-    on another one, empty the directory, and let it join anew";
+pub(crate) const RESTORE_MEMBER: &str = "`cluster/identity.json` is missing: restore that file \
+    from a backup; or remove this node (`dunlin cluster remove` on another node), empty the directory, and let the node \
+    join anew";
 
 /// The subdirectories with the logs of keys and of the first shard of tasks.
 const LOGS: [&str; 2] = ["control", "tasks"];

@@ -24,8 +24,8 @@ pub enum ControlError {
     /// The outcome is unknown: the leader changed, the command took too long, or a response was lost. The command may
     /// still be applied.
     #[error(
-        "the command may have been executed, or may be later: the leader changed, the command took too long, or a \
-         response was lost; repeat only conditional commands"
+        "the cluster may have executed the command, or may still do so: the leader changed, the command took too \
+         long, or a response was lost; repeat only conditional commands"
     )]
     Unknown,
     /// The limit on the number of waiting commands is reached.

@@ -202,10 +202,12 @@ impl Node {
         // was lost.
         let lacks_identity = has("node.pem") && !has("identity.json");
         Some(match lacks_identity {
-            true => format!("the directory is that of a member of a cluster, and {RESTORE_MEMBER}"),
-            false => "this node is one of a cluster, and has not taken its part: its program has to be told where the others reach it \
-                      (dunlin serve --cluster-listen)"
-                .to_owned(),
+            true => format!("the directory belongs to a member of a cluster; {RESTORE_MEMBER}"),
+            false => {
+                "this node is a member of a cluster, but does not take part in it: start the node with the \
+                 address at which the other members reach it (dunlin serve --cluster-listen)"
+                    .to_owned()
+            }
         })
     }
 

@@ -180,8 +180,9 @@ pub(crate) async fn handle_forwarded<M: StateMachine>(
     match request {
         ForwardedRequest::ReadIndex => forward::encode_index(&group.read_index().await),
         ForwardedRequest::Propose(commands) if !commands.iter().all(is_known) => {
-            let error =
-                RaftGroupError::Refused("the leader does not know this version of a command".to_owned());
+            let error = RaftGroupError::Refused(
+                "the leader does not know the version of a command in this request".to_owned(),
+            );
             forward::encode_responses(&Err(error))
         }
         ForwardedRequest::Propose(commands) => {

@@ -30,8 +30,8 @@ pub enum JoinError {
     },
     /// The subject for dead letters belongs to the group's own topic. The group would receive its own dead letters.
     #[error(
-        "topic {topic:?} owns {subject:?}, so its dead letters would return to it: choose a subject of another \
-         topic, or let the group drop them"
+        "topic {topic:?} owns {subject:?}, so the group's dead letters would return to the group's own \
+         topic: choose a subject of another topic, or let the group drop its dead letters"
     )]
     DeadLetters {
         /// The subject for dead letters.
@@ -42,8 +42,8 @@ pub enum JoinError {
     /// The subject for dead letters is invalid. The default subject, which is `dead.` and the topic's name, may be too
     /// long.
     #[error(
-        "the subject {subject:?} of the group's dead letters is invalid: {error}; choose another subject, or let the \
-         group drop them"
+        "the subject {subject:?} of the group's dead letters is invalid: {error}; choose another subject, or \
+         let the group drop its dead letters"
     )]
     DeadLetterSubject {
         /// The subject for dead letters.
@@ -53,7 +53,8 @@ pub enum JoinError {
     },
     /// The user may not use the subject for dead letters, and therefore may not create the group.
     #[error(
-        "{}, the subject of the group's dead letters: grant it, choose another subject, or let the group drop them",
+        "{}, the subject of the group's dead letters: grant the permission, choose another subject, or let \
+         the group drop its dead letters",
         forbidden(*action, subject)
     )]
     DeadLettersForbidden {

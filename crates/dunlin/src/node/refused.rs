@@ -45,9 +45,9 @@ impl Node {
             refused.name == name || owned.is_some_and(|owned| owned.overlaps(pattern))
         };
         match self.unguarded().refused_topics().iter().find(|refused| conflicts(refused)) {
-            Some(RefusedTopic { name, why, .. }) => {
-                Err(TopicError::Disk(format!("topic {name:?} exists on disk and could not be opened: {why}")))
-            }
+            Some(RefusedTopic { name, why, .. }) => Err(TopicError::Disk(format!(
+                "topic {name:?} exists on disk, but could not be opened: {why}"
+            ))),
             None => Ok(()),
         }
     }

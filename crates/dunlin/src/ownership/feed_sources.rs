@@ -181,7 +181,8 @@ impl Node {
         let found = self.ownership().and_then(|ownership| ownership.topic_to_feed(topic, epoch));
         let unknown = || {
             SubscribeError::OwnerAway(format!(
-                "topic {topic:?}: this node does not have the topic that was placed in epoch {epoch}"
+                "topic {topic:?}: this node does not have the topic, or does not know its placement of epoch \
+                 {epoch} yet"
             ))
         };
         let logs = found.ok_or_else(unknown)?.logs().iter().map(|log| (Arc::clone(log), None)).collect();

@@ -158,7 +158,8 @@ impl Ownership {
             // this node belong to the deleted topic.
             let owner = placement.owner;
             let why = format!(
-                "it was deleted and created again while this node was away; node {owner} owns the new topic, and this node does not serve the old one on its disk"
+                "the topic was deleted and created again while this node was away; node {owner} owns the new \
+                 topic, and this node does not serve the old topic on its disk"
             );
             lock(&self.own_durable_topics).remove(name);
             node.set_aside(&existing, why.clone());

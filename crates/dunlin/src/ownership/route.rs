@@ -253,7 +253,7 @@ impl Route {
             let epoch = (next.from == before).then_some(next.epoch);
             topic.logs().iter().for_each(|log| log.hand_over(false, epoch));
             if let (Some(node), Err(why)) =
-                (ownership.node_handle(), ownership.check_owner(&topic, "its groups are joined"))
+                (ownership.node_handle(), ownership.check_owner(&topic, "its groups can be joined"))
             {
                 // This node's groups delivered the earlier records of the topic. They still deliver the topic's
                 // remaining records from before the next owner's epoch.

@@ -120,8 +120,9 @@ pub(super) enum NextVisit {
 pub(crate) enum Shortage {
     /// Publishers wait, as for a slow disk.
     #[error(
-        "records of durable topics wait: the process or the machine lacks file descriptors or memory; raise the limit \
-         of open files (ulimit -n; LimitNOFILE in a systemd unit) and restart the node"
+        "records of durable topics are not stored yet: the process or the machine lacks file descriptors or \
+         memory; raise the limit of open files (ulimit -n; LimitNOFILE in a systemd unit) and restart the \
+         node"
     )]
     Resource,
     /// Publishers are refused.

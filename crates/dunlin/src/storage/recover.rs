@@ -80,7 +80,7 @@ impl Storage {
         }
         for id in orphans {
             let path = catalogue::path(dir, id);
-            let why = format!("{}: it is missing, and logs of its topic are there", path.display());
+            let why = format!("{}: the file is missing, but logs of its topic exist", path.display());
             self.refuse(refused(
                 id,
                 logs.topic_of(disk, dir, id),
@@ -180,7 +180,8 @@ impl From<&RefusedTopic> for RecoveredTopic {
 fn refused(id: u64, name: Option<String>, pattern: Option<String>, why: &str) -> RefusedTopic {
     let name = name.unwrap_or_else(|| format!("{id:08x}.topic"));
     let pattern = pattern.unwrap_or_else(|| name.clone());
-    let why = format!("{why}; restore it from a backup, or delete the topic: dunlin topics delete {name}");
+    let why =
+        format!("{why}; restore the file from a backup, or delete the topic: dunlin topics delete {name}");
     RefusedTopic { name, pattern, why, id: Some(id) }
 }
 

@@ -22,7 +22,7 @@ pub enum InstrumentsError {
     #[error("config must contain at least one instrument")]
     NoInstrument,
     /// There are more than [`INSTRUMENTS_MAX`] instruments.
-    #[error("the configuration has {instruments} instruments; at most {} are allowed", INSTRUMENTS_MAX)]
+    #[error("the configuration has {instruments} instruments, but at most {} are allowed", INSTRUMENTS_MAX)]
     TooMany {
         /// Number of instruments.
         instruments: usize,
@@ -88,8 +88,8 @@ pub enum InstrumentsError {
     },
     /// The instrument's book could have prices below 1 or above [`UNITS_MAX`].
     #[error(
-        "base_price {base_price} leaves no room for levels_per_side * tick_size = {reach} on either side \
-         within 1 to {} for {id}",
+        "instrument {id}: base_price {base_price} plus or minus levels_per_side * tick_size = {reach} must \
+         stay within 1 to {}",
         UNITS_MAX
     )]
     OutOfPrices {

@@ -36,7 +36,7 @@ const MS: u64 = 1_000_000;
 
 /// Reads a recording of the Betfair Exchange Stream.
 #[derive(Debug, Default)]
-pub struct Betfair {
+pub struct BetfairReader {
     books: Vec<RecordedBook>,
     books_reported: usize,
     runners: Vec<BetfairRunner>,
@@ -101,7 +101,7 @@ impl BetfairTally {
     }
 }
 
-impl Betfair {
+impl BetfairReader {
     /// Whether the file has content, but no line of it is a market change message.
     pub fn is_foreign(&self) -> bool {
         self.tally.messages == 0 && self.tally.other_messages + self.tally.defects > 0

@@ -46,7 +46,7 @@ const MS: u64 = 1_000_000;
 
 /// Reads a recording of Bitstamp's orders.
 #[derive(Debug)]
-pub struct Bitstamp {
+pub struct BitstampReader {
     book: [RecordedBook; 1],
     columns: Heading,
     /// The rows of the opening book so far, each with its line number. `None` after the first row that does not belong
@@ -70,8 +70,8 @@ enum Heading {
     Unusable,
 }
 
-impl Bitstamp {
-    pub(super) fn new(options: &RecordingOptions) -> Bitstamp {
+impl BitstampReader {
+    pub(super) fn new(options: &RecordingOptions) -> BitstampReader {
         let scale = Scale {
             price_decimals: row::PRICE_DECIMALS,
             size_decimals: row::SIZE_DECIMALS,
@@ -79,7 +79,7 @@ impl Bitstamp {
             ..Scale::default()
         };
         let topic = format!("md.bitstamp.{}", options.market);
-        Bitstamp {
+        BitstampReader {
             book: [RecordedBook { topic, name: Some(options.market.clone()), kind: kind::ORDERS, scale }],
             columns: Heading::Awaited,
             opening: Some(Vec::new()),

@@ -27,8 +27,10 @@ pub(crate) fn open(disk: Arc<dyn Disk>, group: &Path, limits: &RaftLimits) -> io
     let mark = SyncedMark::open(Arc::clone(&disk), group, last).map_err(|error| match error {
         MarkError::Damaged { why, path } => {
             let error = damaged("log", &why);
-            let advice =
-                format!("or, to go on with what is left, remove {} and start the node again", path.display());
+            let advice = format!(
+                "or, to continue with the data that remains, remove {} and start the node again",
+                path.display()
+            );
             io::Error::new(error.kind(), format!("{error}; {advice}"))
         }
         MarkError::Disk(error) => error,

@@ -236,7 +236,7 @@ impl WriterState {
                     self.waiting.push_front(write);
                     self.prepare_retry(failure, receiver);
                     if self.is_closing {
-                        let why = || io::Error::other("the log is closed while it cannot write");
+                        let why = || io::Error::other("the log was closed before it could write");
                         self.waiting.drain(..).for_each(|write| (write.done)(Err(why())));
                     }
                 }

@@ -101,7 +101,7 @@ fn scaling_plan_contains_worker_count_cost_and_warnings() {
     );
     let large = ScalingDocument::parse(&SEED.replace("cpu: 2", "cpu: 2.5")).unwrap();
     let warnings = plan(&large, &DEMAND, &Prices::default(), &SimulatedNode::default()).warnings;
-    assert_eq!(warnings, ["2.5 processors and 8 GiB do not fit onto one m6i.large"]);
+    assert_eq!(warnings, ["2.5 processors and 8 GiB do not fit onto a machine of type m6i.large"]);
     let warnings = plan(&other, &DEMAND, &Prices::default(), &SimulatedNode::default()).warnings;
     assert!(warnings.iter().any(|warning| warning.contains("no m9.huge")), "{warnings:?}");
     assert!(warnings.iter().any(|warning| warning.contains("odd")), "{warnings:?}");

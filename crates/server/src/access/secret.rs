@@ -39,8 +39,8 @@ pub(crate) enum HashError {
     Form,
     /// The hash is valid, but verifying a password with it would need too much memory or time.
     #[error(
-        "the hash has {parameter}={value}, above the maximum {parameter}={max}: write a hash with less, as \
-         `dunlin user add` does"
+        "the hash has {parameter}={value}, above the maximum {parameter}={max}: create the hash with `dunlin \
+         user add`, which uses lower parameters"
     )]
     Cost { parameter: &'static str, value: u32, max: u32 },
 }
@@ -110,7 +110,8 @@ pub(crate) fn digests_equal(a: &TokenDigest, b: &TokenDigest) -> bool {
 
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], SecretError> {
     let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(|error| SecretError(format!("no random numbers: {error}")))?;
+    getrandom::fill(&mut bytes)
+        .map_err(|error| SecretError(format!("the system returned no random numbers: {error}")))?;
     Ok(bytes)
 }
 

@@ -231,17 +231,17 @@ impl Reader<'_> {
             let user = self.user(&name, user, at, &users.tenants)?;
             for token in &user.tokens {
                 if let Some(other) = users.by_token.insert(*token, name.clone()) {
-                    return Err(self.error(at, format!("{name} and {other} have a token in common")));
+                    return Err(self.error(at, format!("users {name} and {other} have the same token")));
                 }
             }
             for certificate in &user.certificates {
                 if let Some(other) = users.by_certificate.insert(certificate.clone(), name.clone()) {
-                    return Err(self.error(at, format!("{name} and {other} have a certificate in common")));
+                    return Err(self.error(at, format!("users {name} and {other} have the same certificate")));
                 }
             }
             for nkey in &user.nkeys {
                 if let Some(other) = users.by_nkey.insert(nkey.clone(), name.clone()) {
-                    return Err(self.error(at, format!("{name} and {other} have an nkey in common")));
+                    return Err(self.error(at, format!("users {name} and {other} have the same nkey")));
                 }
             }
             users.by_name.insert(name, user);
@@ -256,7 +256,7 @@ impl Reader<'_> {
             None => vec![own.map_err(|_| {
                 self.error(
                     at,
-                    format!("{name}.> is no valid pattern: set the patterns of the tenant's subjects"),
+                    format!("{name}.> is not a valid pattern: set the patterns of the tenant's subjects"),
                 )
             })?],
         };

@@ -295,8 +295,8 @@ async fn removal_obstacle(
     (ids_by_response(true).len() < needed).then(|| {
         let voters: Vec<String> = remaining.iter().map(|member| member.id.to_string()).collect();
         format!(
-            "without node {node} the cluster would stop: {needed} of its voters {} must answer; silent: {}. Start the silent \
-             nodes first, or remove one of them instead",
+            "cannot remove node {node}: {needed} of the remaining voters ({}) must respond, but these do \
+             not: {}. Start them first, or remove one of them instead",
             voters.join(", "),
             silent.join(", ")
         )
@@ -308,7 +308,7 @@ async fn remove(member: &ClusterMember, control: &Control, node: u64) -> Result<
     let deadline = Instant::now() + CHANGE_TIMEOUT;
     while !mark_removed(member, control, node).await? {
         if Instant::now() > deadline {
-            let why = format!("the entry of node {node} was changed by others at each attempt: retry");
+            let why = format!("other commands changed the entry of node {node} during each attempt: retry");
             return Err(AdminReply::Failed { why });
         }
     }
@@ -318,8 +318,9 @@ async fn remove(member: &ClusterMember, control: &Control, node: u64) -> Result<
             return Ok(AdminReply::Done);
         }
         if Instant::now() > deadline {
-            let why = "the node is marked as removed, but too few of the others respond to take its vote"
-                .to_owned();
+            let why =
+                "the node is marked as removed, but too few of the other nodes respond to remove its vote"
+                    .to_owned();
             return Err(AdminReply::Failed { why });
         }
         sleep(CHECK_INTERVAL).await;
@@ -334,7 +335,7 @@ async fn mark_removed(member: &ClusterMember, control: &Control, node: u64) -> R
     let ((record, revision), all) = control.read(Consistency::Linearizable, read).await.map_err(failed)?;
     let Some(record) = record.filter(|record| record.removed.is_none()) else {
         return Err(AdminReply::Refused {
-            why: format!("there is no node {node}: `dunlin cluster status` lists them"),
+            why: format!("there is no node {node}: `dunlin cluster status` lists the nodes"),
         });
     };
     if all.iter().filter(|record| record.removed.is_none()).count() == 1 {
@@ -374,7 +375,8 @@ async fn transfer(
         };
         // If the lead were transferred to a node that does not respond, the other nodes would elect another leader.
         if to != status.id && !member.is_responding(to, &voter.address).await {
-            let why = format!("node {to} does not respond: start it, or transfer the lead to another node");
+            let why =
+                format!("node {to} does not respond: start it, or transfer the leadership to another node");
             return Err(AdminReply::Refused { why });
         }
     }

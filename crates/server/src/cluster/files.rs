@@ -203,8 +203,8 @@ impl ClusterDirectory {
         let Format { format, release } = parsed.map_err(|error| damaged(error.to_string()))?;
         if format > FORMAT {
             return Err(ClusterError::Files(format!(
-                "{} was written by dunlin {release}, which is newer than this one ({}) and keeps it in another format \
-                 ({format}, not {FORMAT}): run that release, or a later one",
+                "{} was written by dunlin {release}, but this older dunlin {} cannot read its format \
+                 ({format}, not {FORMAT}): run dunlin {release} or a later release",
                 path.display(),
                 super::RELEASE
             )));

@@ -81,8 +81,9 @@ impl HelloRefusal {
 pub(super) fn check_version(version: u32, release: &str) -> Result<(), HelloRefusal> {
     if version < VERSION_OLDEST {
         return Err(HelloRefusal::permanent(format!(
-            "dunlin {release} is too old for this cluster: it speaks version {version} of the protocol between nodes, and {VERSION_OLDEST} \
-             is the oldest that dunlin {} understands. A node cannot go back to an older release: start it with the newer one",
+            "dunlin {release} is too old for this cluster: it speaks version {version} of the protocol \
+             between nodes, and {VERSION_OLDEST} is the oldest that dunlin {} understands. A node cannot go \
+             back to an older release: start the node with the newer release",
             super::RELEASE
         )));
     }
@@ -118,9 +119,10 @@ pub(super) fn check_incarnation(
         return Ok(());
     }
     Err(HelloRefusal::permanent(format!(
-        "the directory of node {node} is stale: the cluster knows of its start number {}, and this directory was last started as number {}. \
-         It is an older copy, or a copy of it was started since. Start the node with the directory it had last; if that is lost, \
-         `dunlin cluster remove {node}`, empty the directory and let it join anew",
+        "the directory of node {node} is stale: the cluster recorded start number {} of the node, but the \
+         last start from this directory was number {}. The directory is an older copy, or the node was \
+         started from a copy of it since. Start the node with its latest directory; if that directory is \
+         lost, run `dunlin cluster remove {node}`, empty this directory, and let the node join anew",
         known.number,
         now.map_or(0, |now| now.number)
     )))

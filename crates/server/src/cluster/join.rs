@@ -155,7 +155,7 @@ pub(super) async fn join(
             }
             Ok(Ok(JoinReply::Elsewhere { address })) => {
                 at = address;
-                "another node named this one as the leader".to_owned()
+                "another node says that this node is the leader".to_owned()
             }
             Ok(Ok(JoinReply::Later { why })) => {
                 problem_log.log(&at, &why);

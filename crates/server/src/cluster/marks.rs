@@ -21,10 +21,12 @@ pub(super) fn refuse_member(files: &ClusterDirectory, data_dir: &Path) -> Result
     let Some(mark) = find(files, data_dir)? else { return Ok(()) };
     let dir = data_dir.display();
     Err(ClusterError::Refused(format!(
-        "{dir} is the directory of a member of a cluster ({mark}), and {} is missing. Restore that file from a backup; or remove the node \
-         (`dunlin cluster status` and `dunlin cluster remove NODE` with the directory of another member), empty the directory, and let the node join \
-         anew with --join. A new cluster in this directory would not be the one that the other members have: if you want that, first move `cluster` and all names \
-         that begin with `control` and `tasks` out of {dir}; the keys and tasks in them are not taken along",
+        "{dir} is the directory of a member of a cluster ({mark}), and {} is missing. Restore that file from \
+         a backup; or remove the node (`dunlin cluster status` and `dunlin cluster remove NODE` with the \
+         directory of another member), empty the directory, and let the node join anew with --join. To begin \
+         a new cluster in this directory instead, without the other members, first move `cluster` and all \
+         files and directories whose names begin with `control` or `tasks` out of {dir}; the new cluster \
+         does not have the keys and tasks in them",
         files.path("identity.json").display()
     )))
 }
@@ -40,6 +42,6 @@ fn find(files: &ClusterDirectory, data_dir: &Path) -> Result<Option<String>, Clu
     let found = find_cluster_log(&disk, data_dir).map_err(error_context)?;
     Ok(found.map(|(name, nodes)| {
         let nodes: Vec<String> = nodes.iter().map(u64::to_string).collect();
-        format!("the log in {name} is that of the nodes {}", nodes.join(", "))
+        format!("the log in {name} belongs to a cluster of the nodes {}", nodes.join(", "))
     }))
 }

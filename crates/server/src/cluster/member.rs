@@ -517,7 +517,8 @@ impl ClusterMember {
         let (voters, needed) = (status.voters.len(), status.voters.len() / 2 + 1);
         match voters - silent.len() < needed {
             true => format!(
-                "the cluster has no leader: {needed} of its {voters} voters must answer; silent: {}",
+                "the cluster has no leader: {needed} of its {voters} voters must respond, but these do not: \
+                 {}",
                 silent.join(", ")
             ),
             false => "the cluster has no leader that this node knows of".to_owned(),
@@ -542,11 +543,15 @@ impl ClusterMember {
             return Some("this node has not caught up with its cluster".to_owned());
         }
         if let Some(leaderless) = (0..self.shards).find(|shard| self.leader_of(Some(*shard)).is_none()) {
-            return Some(format!("tasks are refused: this node knows no leader of their group {leaderless}"));
+            return Some(format!(
+                "this node refuses tasks: it knows no leader of the tasks' group {leaderless}"
+            ));
         }
         // Raft reports a leader even if it is dead or has no majority.
         if let Some(minority) = (0..self.shards).find(|shard| !self.has_task_majority(*shard)) {
-            return Some(format!("tasks are refused: the leader of their group {minority} has no majority"));
+            return Some(format!(
+                "this node refuses tasks: the leader of the tasks' group {minority} has no majority"
+            ));
         }
         let is_live = self.ownership().is_some_and(|ownership| ownership.is_alive(ownership.id()));
         if !is_live {

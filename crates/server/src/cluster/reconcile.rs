@@ -208,10 +208,9 @@ async fn announce(member: &Arc<ClusterMember>, control: &Control) -> Result<(), 
         // directory.
         match registration::request_registration(member).await {
             StartOutcome::Refused(why) => member.set_expelled(why),
-            StartOutcome::Silent(why) | StartOutcome::Unknown(why) => tracing::debug!(
-                "this start is not registered \
-                 yet: {why}"
-            ),
+            StartOutcome::Silent(why) | StartOutcome::Unknown(why) => {
+                tracing::debug!("the cluster has not registered this start of the node yet: {why}")
+            }
             StartOutcome::Registered => {}
         }
         return Ok(());

@@ -104,7 +104,7 @@ pub(super) async fn register(member: &Arc<ClusterMember>) -> Result<(), String> 
             StartOutcome::Silent(_) => sleep(RETRY_PAUSE).await,
             StartOutcome::Registered => return Ok(()),
             StartOutcome::Unknown(why) => {
-                tracing::debug!("the cluster does not know of this start yet: {why}");
+                tracing::debug!("the cluster does not know of this start of the node yet: {why}");
                 return Ok(());
             }
         }
@@ -154,16 +154,19 @@ fn to_outcome(member: &ClusterMember, reply: StartReply) -> StartOutcome {
              empty directory and let it join; to move node {node}, end it first"
         )),
         StartReply::Silent { address } => StartOutcome::Silent(format!(
-            "node {node} seems to run at {address}: it does not answer there, but keeps its lease. End it first; if this directory is a \
-             copy of that node's, give the new node an empty one and let it join"
+            "node {node} seems to run at {address}: it does not respond there, but keeps its lease. End that \
+             node first; if this directory is a copy of that node's, give the new node an empty directory \
+             and let it join"
         )),
         StartReply::Stale { number } => StartOutcome::Refused(format!(
-            "the directory of node {node} is stale: the cluster knows of its start number {number}, which was not of this directory \
-             (this is its start number {own}). It is an older copy, or a copy of it was started since. Start the node with the directory it had last; \
-             if that is lost, `dunlin cluster remove {node}`, empty the directory and let it join anew"
+            "the directory of node {node} is stale: the cluster recorded start number {number} of the node, \
+             which was not from this directory (this start is number {own}). The directory is an older copy, \
+             or the node was started from a copy of it since. Start the node with its latest directory; if \
+             that directory is lost, run `dunlin cluster remove {node}`, empty this directory, and let the \
+             node join anew"
         )),
         StartReply::Elsewhere { leader } => {
-            StartOutcome::Unknown(format!("node {} was named as the leader", leader.node))
+            StartOutcome::Unknown(format!("the other node says that node {} is the leader", leader.node))
         }
         StartReply::Later { why } => StartOutcome::Unknown(why),
     }

@@ -98,7 +98,7 @@ impl ClusterTls {
         let why = match tls {
             Some(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) => format!("another node of the cluster is there, not node {node}"),
+            )) => format!("another node of the cluster uses this address, not node {node}"),
             Some(Error::InvalidCertificate(
                 CertificateError::UnknownIssuer | CertificateError::BadSignature,
             )) => "the node at this address belongs to another cluster".to_owned(),

@@ -130,7 +130,10 @@ async fn serve(
     drop(closed);
     let Ok(_permit) = permits.try_acquire() else {
         let max = member.limits.connections_max;
-        tracing::warn!(node, "closed a connection of another node: there are {max} (connections_max)");
+        tracing::warn!(
+            node,
+            "closed a connection of another node: the limit connections_max = {max} is reached"
+        );
         return Err(io::ErrorKind::ConnectionAborted.into());
     };
     serve_peer(member, peer, &AtomicBool::new(false)).await

@@ -15,8 +15,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dunlin::topic::{
-    ConsumeMode, Cursor, Filter, Log, MemoryCharge, NewLogs, Notice, Position, ReadOutcome, SkipBudget,
-    Snapshot, SpanContent, Start, SubscribeError, SubscribeOptions, Waiter,
+    ConsumeMode, Cursor, Filter, Log, MemoryCharge, NewLogs, Notice, Position, ReadOutcome,
+    RecordSpanContent, SkipBudget, Snapshot, Start, SubscribeError, SubscribeOptions, Waiter,
 };
 use dunlin::wire::ErrorCode;
 use dunlin::{CursorFuture, Refused};
@@ -460,7 +460,7 @@ impl Channel {
         let span_bytes_max = batch_bytes_max.saturating_sub(out.len()).max(1);
         let Some(span) = self.cursor.spans(span_bytes_max).next() else { return 0 };
         let (count, bytes) = (u64::from(span.count), span.advance_bytes);
-        if matches!(span.content, SpanContent::Skipped | SpanContent::Lost) {
+        if matches!(span.content, RecordSpanContent::Skipped | RecordSpanContent::Lost) {
             self.cursor.skip(count, bytes);
             return count;
         }

@@ -6,7 +6,7 @@
 //! Invariant: the bytes equal what prost encodes for the same [`SubscribeResponse`](v1::SubscribeResponse).
 
 use dunlin::topic::frame::{FLAG_BY_REF, HEAD_BYTES};
-use dunlin::topic::{Frame, LogName, Position, SpanContent};
+use dunlin::topic::{Frame, LogName, Position, RecordSpanContent};
 
 use super::outgoing::{OutgoingMessages, put_varint, varint_bytes};
 #[cfg(doc)]
@@ -27,18 +27,18 @@ pub(super) struct RecordBatch<'a> {
     pub(super) first: Position,
     /// Number of records that were skipped just before the first record.
     pub(super) skipped: u64,
-    pub(super) content: SpanContent<'a>,
+    pub(super) content: RecordSpanContent<'a>,
 }
 
 impl<'a> RecordBatch<'a> {
     pub(super) fn frames(&self) -> impl Iterator<Item = Frame<'a>> + use<'a> {
         let (mut rest, mut single) = match self.content {
-            SpanContent::Frames(bytes) => (bytes, None),
-            SpanContent::ByRef { head, payload } => {
+            RecordSpanContent::Frames(bytes) => (bytes, None),
+            RecordSpanContent::ByRef { head, payload } => {
                 let flags = head.get(5).map_or(0, |flags| flags & !FLAG_BY_REF);
                 (&[][..], Some(Frame::from_parts(&head[HEAD_BYTES..], payload, flags)))
             }
-            SpanContent::Skipped | SpanContent::Lost => (&[][..], None),
+            RecordSpanContent::Skipped | RecordSpanContent::Lost => (&[][..], None),
         };
         std::iter::from_fn(move || {
             single.take().or_else(|| {

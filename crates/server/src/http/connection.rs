@@ -105,7 +105,7 @@ fn departure_reason(error: &hyper::Error, limits: &ServerLimits) -> Option<(Depa
             Some((DepartureKind::CutOff, text))
         }
         std::io::ErrorKind::OutOfMemory => {
-            let text = format!("the head of a request has no room in the login share: {io}");
+            let text = format!("the login share has no memory for the head of a request: {io}");
             Some((DepartureKind::Refused, text))
         }
         _ => None,

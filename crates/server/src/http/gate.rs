@@ -47,7 +47,7 @@ pub(super) fn check<B>(context: &Context, request: &Request<B>) -> Result<(), Pr
         && !host.as_ref().is_none_or(|host| is_own_name(host.host()) || is_configured(origins, host))
     {
         return Err(forbidden(
-            "the Host of the request is not this node's; if it is, add it to http.origins",
+            "the request's Host is not a known address of this node; if it is one, add it to http.origins",
         ));
     }
     if request.headers().get_all(header::ORIGIN).iter().nth(1).is_some() {

@@ -53,7 +53,7 @@ fn failed(path: &Path, error: &std::io::Error) -> Problem {
     // The log contains the file's path; the response must not.
     missing(match error.kind() {
         ErrorKind::NotFound => "the file does not exist",
-        _ => "the file cannot be read; the node's log says why",
+        _ => "the node cannot read the file; its log contains the reason",
     })
 }
 

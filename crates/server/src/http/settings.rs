@@ -92,9 +92,9 @@ impl Retention {
         retention.records = self.records.or(retention.records);
         if let Some(text) = self.age {
             let age = humantime::parse_duration(&text);
-            retention.age = Some(
-                age.map_err(|_| invalid_config(format!("retention.age {text:?}: expected one like 10m")))?,
-            );
+            retention.age = Some(age.map_err(|_| {
+                invalid_config(format!("retention.age {text:?}: expected a duration like 10m"))
+            })?);
         }
         Ok(())
     }

@@ -106,8 +106,8 @@ pub(crate) fn subscription_json(node: Option<u64>, subscription: &SubscriptionIn
 fn lag_reason(subscription: &SubscriptionInfo) -> String {
     let subscriber = &subscription.subscriber;
     let now = match subscriber.lag {
-        0 => "it has read everything".to_owned(),
-        lag => format!("it is behind by {lag} records"),
+        0 => "the subscriber has read everything".to_owned(),
+        lag => format!("the subscriber is {lag} records behind"),
     };
     if subscriber.missed_ns > 0 {
         let (missed, at) = (subscriber.missed, format_time(subscriber.missed_ns));
@@ -117,7 +117,9 @@ fn lag_reason(subscription: &SubscriptionInfo) -> String {
     }
     if subscriber.lagging_ns > 0 {
         let at = format_time(subscriber.lagging_ns);
-        return format!("{now}; it was warned at {at} that it was behind by half of the log");
+        return format!(
+            "{now}; at {at}, the node warned it that more than half of the retained records were unread"
+        );
     }
     now
 }

@@ -28,8 +28,8 @@ pub enum SpaceError {
     },
     /// Other machines can reach the address, although connections between processes are not encrypted.
     #[error(
-        "{0} can be reached from other machines, and connections between the processes of a world are not encrypted: \
-         listen on a loopback address, or say that the network is trusted"
+        "{0} can be reached from other machines, and connections between the processes of a world are not \
+         encrypted: listen on a loopback address, or set the option that the network is trusted"
     )]
     Exposed(SocketAddr),
     /// The operating system provided no random numbers.
@@ -53,7 +53,7 @@ pub enum SpaceError {
     #[error(transparent)]
     Host(#[from] HostError),
     /// The process cannot respond to clients at one of its subjects.
-    #[error("cannot answer clients at {subject}: {why}")]
+    #[error("cannot respond to clients at {subject}: {why}")]
     Endpoint {
         /// The subject.
         subject: String,

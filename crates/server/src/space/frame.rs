@@ -144,7 +144,7 @@ impl SpaceFrame<'_> {
     }
 }
 
-const SHORT: RunnerRefusal = RunnerRefusal::Frame("a frame whose length does not match its content");
+const SHORT: RunnerRefusal = RunnerRefusal::Frame("the frame's length does not match its content");
 
 /// The encoded numbers that precede a frame's body.
 #[derive(Default)]

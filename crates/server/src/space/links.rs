@@ -276,7 +276,7 @@ impl ProcessLinks {
             return Err(RunnerRefusal::Frame("the process sent a second hello"));
         }
         if link.expected.is_some_and(|expected| expected != theirs.process) {
-            return Err(RunnerRefusal::Frame("another process has the address of the expected one"));
+            return Err(RunnerRefusal::Frame("another process uses the address of the expected process"));
         }
         let proof = self.secret.prove(link.role(), &link.hello, hello);
         link.connection.queue(&SpaceFrame::Proof(&proof));

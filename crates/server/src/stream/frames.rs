@@ -195,7 +195,7 @@ fn check_close(payload: &[u8]) -> Result<(), WebSocketError> {
         return if payload.is_empty() {
             Ok(())
         } else {
-            Err(WebSocketError::Rules("the close frame has half a status"))
+            Err(WebSocketError::Rules("the close frame's status has one byte instead of two"))
         };
     };
     match u16::from_be_bytes(*status) {

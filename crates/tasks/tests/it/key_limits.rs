@@ -38,10 +38,13 @@ fn place_of_a_key_limit_goes_first_to_a_task_that_can_run() {
     assert_eq!(
         scene.why(gpu),
         "waiting: no worker has label gpu=a100 (1 workers, 0 fit); in addition: 1 of 1 allowed tasks with user ann are \
-         running; 0 ahead of it"
+         running; tasks ahead of it: 0"
     );
     let third = scene.submit(labelled_ann(work()));
-    assert_eq!(scene.why(third), "waiting: 1 of 1 allowed tasks with user ann are running; 0 ahead of it");
+    assert_eq!(
+        scene.why(third),
+        "waiting: 1 of 1 allowed tasks with user ann are running; tasks ahead of it: 0"
+    );
     scene.complete(&start, 1_000).unwrap();
     let start = scene.only_start();
     assert_eq!((start.task, scene.stage(gpu)), (third, TaskStage::Limited));
@@ -49,7 +52,10 @@ fn place_of_a_key_limit_goes_first_to_a_task_that_can_run() {
     // the kind for which a worker is needed.
     scene.complete(&start, 1_000).unwrap();
     assert_eq!(scene.stage(gpu), TaskStage::Ready);
-    assert_eq!(scene.why(gpu), "waiting: no worker has label gpu=a100 (1 workers, 0 fit); 0 ahead of it");
+    assert_eq!(
+        scene.why(gpu),
+        "waiting: no worker has label gpu=a100 (1 workers, 0 fit); tasks ahead of it: 0"
+    );
     let labels = vec![Label { key: b"gpu", value: b"a100" }];
     scene.join_with(NewWorker { labels, ..worker_for_kind(b"work", 1) });
     assert_eq!(scene.only_start().task, gpu);
@@ -86,7 +92,7 @@ fn key_limit_is_released_when_the_last_suitable_worker_leaves() {
     assert_eq!((scene.stage(reserved), scene.stage(waiting)), (TaskStage::Ready, TaskStage::Limited));
     assert_eq!(
         scene.why(waiting),
-        "waiting: 0 of 1 allowed tasks with user ann are running, 1 more wait for a worker; 0 ahead of it"
+        "waiting: 0 of 1 allowed tasks with user ann are running, 1 more wait for a worker; tasks ahead of it: 0"
     );
     scene.must_apply(TaskCommand::Leave { worker: first });
     assert_eq!(scene.starts(), [], "another worker could still run it");
@@ -114,7 +120,7 @@ fn task_too_large_for_every_worker_blocks_no_key_limit() {
     let large = scene.submit(labelled_ann(NewTask { memory_bytes: 1_000, ..work() }));
     let small = scene.submit(labelled_ann(NewTask { memory_bytes: 10, ..work() }));
     assert_eq!((scene.only_start().task, scene.stage(large)), (small, TaskStage::Limited));
-    assert!(scene.why(large).starts_with("waiting: no worker is as large as 0 mCPU and 1000 bytes"));
+    assert!(scene.why(large).starts_with("waiting: no worker is large enough for 0 mCPU and 1000 bytes"));
 }
 
 #[test]

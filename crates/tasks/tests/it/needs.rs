@@ -113,7 +113,7 @@ fn worker_bound_to_a_tenant_takes_no_task_of_another_tenant() {
     assert!(scene.starts().is_empty());
     assert_eq!(
         scene.why(left),
-        "waiting: all workers that could run it (1) serve only other tenants; 3 ahead of it"
+        "waiting: all workers that could run it (1) serve only other tenants; tasks ahead of it: 3"
     );
     // This tenant is created after the worker has joined.
     scene.set_tenant(TenantSettings::new(b"later"));
@@ -142,30 +142,36 @@ fn worker_bound_to_a_tenant_prefetches_only_tasks_of_the_tenant() {
 fn task_explanation_names_the_label_that_no_worker_has() {
     let mut scene = Scene::new();
     let gpu = scene.submit(task_needing(&[A100]));
-    assert_eq!(scene.why(gpu), "waiting: no worker serves kind work in queue default; 0 ahead of it");
+    assert_eq!(scene.why(gpu), "waiting: no worker serves kind work in queue default; tasks ahead of it: 0");
     scene.join_with(worker_with_labels(&[]));
     scene.join_with(worker_with_labels(&[]));
     scene.join_with(worker_with_labels(&[EU]));
-    assert_eq!(scene.why(gpu), "waiting: no worker has label gpu=a100 (3 workers, 0 fit); 0 ahead of it");
+    assert_eq!(
+        scene.why(gpu),
+        "waiting: no worker has label gpu=a100 (3 workers, 0 fit); tasks ahead of it: 0"
+    );
     let both = scene.submit(task_needing(&[A100, EU]));
-    assert_eq!(scene.why(both), "waiting: no worker has label gpu=a100 (3 workers, 0 fit); 0 ahead of it");
+    assert_eq!(
+        scene.why(both),
+        "waiting: no worker has label gpu=a100 (3 workers, 0 fit); tasks ahead of it: 0"
+    );
     scene.join_with(NewWorker { credit: 0, ..worker_with_labels(&[A100]) });
     assert_eq!(
         scene.why(both),
-        "waiting: no worker has all of gpu=a100, zone=eu (4 workers, 0 fit); 0 ahead of it"
+        "waiting: no worker has all of gpu=a100, zone=eu (4 workers, 0 fit); tasks ahead of it: 0"
     );
     let other = Label { key: b"disk", value: b"ssd" };
     let neither = scene.submit(task_needing(&[other, Label { value: b"us", ..EU }]));
     assert_eq!(
         scene.why(neither),
-        "waiting: no worker has labels disk=ssd, zone=us (4 workers, 0 fit); 0 ahead of it"
+        "waiting: no worker has labels disk=ssd, zone=us (4 workers, 0 fit); tasks ahead of it: 0"
     );
     let large = scene.submit(NewTask { cpu_milli: 9_000, kind: b"large", ..work() });
     let worker = NewWorker { cpu_milli: 4_000, kinds: vec![b"large"], ..worker_with_labels(&[]) };
     scene.join_with(worker);
     assert_eq!(
         scene.why(large),
-        "waiting: no worker is as large as 9000 mCPU and 0 bytes (1 workers, 0 fit); 0 ahead of it"
+        "waiting: no worker is large enough for 9000 mCPU and 0 bytes (1 workers, 0 fit); tasks ahead of it: 0"
     );
 }
 

@@ -106,7 +106,7 @@ fn new_rate_limit_includes_tasks_started_before_the_change() {
     assert_eq!(scene.starts().len(), 4);
     assert_eq!(
         scene.why(tasks[5]),
-        "waiting: at most 1 tasks with user ann may start in 1 min; 1 ahead of it, starts in about 2 min"
+        "waiting: at most 1 tasks with user ann may start in 1 min; tasks ahead of it: 1; it starts in about 2 min"
     );
     scene.advance(30_000);
     // Half a token has arrived. Of the ten tokens of the new rate, three and a half are missing.

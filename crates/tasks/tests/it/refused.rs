@@ -153,7 +153,8 @@ fn refusal_text_names_the_field_that_is_too_long_or_invalid() {
     let quota = Quota { reserved: 5, soft: 6, hard: 4, burst: 1 };
     let worker = NewWorker { kinds: vec![&b"work"[..], &long[..]], ttl_ms: 1_000, ..NewWorker::default() };
     let submit = |task| TaskCommand::Submit { tenant: b"a", tasks: vec![work(), task] };
-    let too_long = |field: &str| format!("the {field} is too long: name_bytes_max = 255, and this is 300");
+    let too_long =
+        |field: &str| format!("the {field} is too long: name_bytes_max = 255, but the size is 300");
     let cases = [
         (TaskCommand::Submit { tenant: &long, tasks: vec![work()] }, too_long("tenant")),
         (submit(NewTask { kind: &long, subject: &longer, ..work() }), too_long("kind")),

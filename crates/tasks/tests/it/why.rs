@@ -9,28 +9,31 @@ fn task_explanation_is_one_sentence_with_numbers() {
     scene.set_tenant(TenantSettings { concurrency: Quota::at_most(3), limits, ..TenantSettings::new(b"a") });
     scene.set_tenant(TenantSettings::new(b"b"));
     let first = scene.submit_plain();
-    assert_eq!(scene.why(first), "waiting: no worker serves kind work in queue default; 0 ahead of it");
+    assert_eq!(
+        scene.why(first),
+        "waiting: no worker serves kind work in queue default; tasks ahead of it: 0"
+    );
     scene.submit_all("a", vec![work(); 12]);
     let last = scene.submit_plain();
     scene.join(5);
-    assert_eq!(scene.why(last), "waiting: tenant a uses 3 of 3 allowed tasks; 10 ahead of it");
+    assert_eq!(scene.why(last), "waiting: tenant a uses 3 of 3 allowed tasks; tasks ahead of it: 10");
     scene.advance(2_500);
     assert_eq!(
         scene.why(last),
-        "waiting: tenant a uses 3 of 3 allowed tasks; 10 ahead of it; starts in about 8.3 s"
+        "waiting: tenant a uses 3 of 3 allowed tasks; tasks ahead of it: 10; it starts in about 8.3 s"
     );
     let running = scene.starts().remove(0);
     assert_eq!(scene.why(first), format!("running: at worker {:x} for 2.5 s, attempt 1", running.worker));
     let other = scene.submit_all("b", vec![work(); 4])[3];
     assert_eq!(
         scene.why(other),
-        "waiting: all 1 workers are busy, and tenant b has 2 running tasks; 1 ahead of it"
+        "waiting: all 1 workers are busy, and tenant b has 2 running tasks; tasks ahead of it: 1"
     );
     let of_ann = || NewTask { labels: vec![Label { key: b"user", value: b"ann" }], ..work() };
     let ann = scene.submit_all("a", vec![of_ann(), of_ann(), of_ann()]);
     assert_eq!(
         scene.why(ann[2]),
-        "waiting: 0 of 1 allowed tasks with user ann are running, 1 more wait for a worker; 1 ahead of it"
+        "waiting: 0 of 1 allowed tasks with user ann are running, 1 more wait for a worker; tasks ahead of it: 1"
     );
     let later = scene.submit(NewTask { not_before_ms: 62_500, ..work() });
     assert_eq!(scene.why(later), "waiting: it may start in 1 min");
@@ -51,7 +54,7 @@ fn task_explanation_names_the_outcome_of_the_last_attempt() {
     scene.join(1);
     let start = scene.only_start();
     scene.fail(&start, true).unwrap();
-    assert_eq!(scene.why(task), "waiting: attempt 1 failed, retry 1 of 1 in 3 s");
+    assert_eq!(scene.why(task), "waiting: attempt 1 failed; retry 1 of 1 starts in 3 s");
     scene.advance(3_000);
     let start = scene.only_start();
     scene.fail(&start, true).unwrap();

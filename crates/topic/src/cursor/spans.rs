@@ -7,19 +7,19 @@ use crate::segment::{SegmentFrame, SegmentFrames};
 
 /// Consecutive records of a log that a session sends together or skips together.
 #[derive(Debug)]
-pub struct Span<'a> {
+pub struct RecordSpan<'a> {
     /// Number of records in the span.
     pub count: u32,
     /// Number of bytes that the records take in the segment. The session passes this number to [`Cursor::advance`] or
     /// [`Cursor::skip`].
     pub advance_bytes: u32,
     /// The content of the span.
-    pub content: SpanContent<'a>,
+    pub content: RecordSpanContent<'a>,
 }
 
 /// The content of a span: bytes to send, or the reason why the session does not send the records.
 #[derive(Debug)]
-pub enum SpanContent<'a> {
+pub enum RecordSpanContent<'a> {
     /// Whole frames, one directly after the other.
     Frames(&'a [u8]),
     /// One record whose payload is stored outside of the segment. Send `head` with the flag
@@ -39,44 +39,48 @@ pub enum SpanContent<'a> {
 
 /// An iterator over the spans of records in the present segment.
 #[derive(Debug)]
-pub struct Spans<'a> {
+pub struct RecordSpans<'a> {
     cursor: &'a Cursor,
     frames: Option<SegmentFrames<'a>>,
     next_seq: u64,
     span_bytes_max: usize,
 }
 
-impl<'a> Spans<'a> {
+impl<'a> RecordSpans<'a> {
     pub(super) fn new(
         cursor: &'a Cursor,
         frames: Option<SegmentFrames<'a>>,
         span_bytes_max: usize,
-    ) -> Spans<'a> {
-        Spans { cursor, frames, next_seq: cursor.next.seq, span_bytes_max }
+    ) -> RecordSpans<'a> {
+        RecordSpans { cursor, frames, next_seq: cursor.next.seq, span_bytes_max }
     }
 }
 
-impl<'a> Iterator for Spans<'a> {
-    type Item = Span<'a>;
+impl<'a> Iterator for RecordSpans<'a> {
+    type Item = RecordSpan<'a>;
 
-    fn next(&mut self) -> Option<Span<'a>> {
+    fn next(&mut self) -> Option<RecordSpan<'a>> {
         let frames = self.frames.as_mut()?;
         let start = frames.rest();
         let first = frames.next()?;
         let mut seq = self.next_seq;
         let kind = self.cursor.kind(seq, &first);
-        let mut span =
-            Span { count: 1, advance_bytes: first.bytes.len() as u32, content: SpanContent::Skipped };
+        let mut span = RecordSpan {
+            count: 1,
+            advance_bytes: first.bytes.len() as u32,
+            content: RecordSpanContent::Skipped,
+        };
         self.next_seq += 1;
         match kind {
             Kind::ByRef => {
                 let head = &first.bytes[..dunlin_frame::HEAD_BYTES + first.frame.meta_bytes().len()];
-                span.content =
-                    first.by_ref.map_or(SpanContent::Skipped, |payload| SpanContent::ByRef { head, payload });
+                span.content = first
+                    .by_ref
+                    .map_or(RecordSpanContent::Skipped, |payload| RecordSpanContent::ByRef { head, payload });
                 return Some(span);
             }
             Kind::Lost => {
-                span.content = SpanContent::Lost;
+                span.content = RecordSpanContent::Lost;
                 return Some(span);
             }
             Kind::Frames | Kind::Skipped => {}
@@ -96,7 +100,7 @@ impl<'a> Iterator for Spans<'a> {
             self.next_seq += 1;
         }
         if kind == Kind::Frames {
-            span.content = SpanContent::Frames(&start[..span.advance_bytes as usize]);
+            span.content = RecordSpanContent::Frames(&start[..span.advance_bytes as usize]);
         }
         Some(span)
     }

@@ -2,7 +2,7 @@
 
 use dunlin_frame::{FLAG_EXPIRES, Frame};
 
-use super::{Cursor, RecordVerdict, Spans};
+use super::{Cursor, RecordSpans, RecordVerdict};
 use crate::event::{Position, Record};
 
 impl Cursor {
@@ -71,8 +71,8 @@ impl Cursor {
     }
 
     /// Iterates over the available spans. A span of several records that are sent has at most `span_bytes_max` bytes.
-    pub fn spans(&self, span_bytes_max: usize) -> Spans<'_> {
-        Spans::new(self, self.frames(), span_bytes_max)
+    pub fn spans(&self, span_bytes_max: usize) -> RecordSpans<'_> {
+        RecordSpans::new(self, self.frames(), span_bytes_max)
     }
 
     /// Advances past `records` records that were delivered. In the segment, they have `bytes` bytes.

@@ -112,7 +112,7 @@ fn header_and_shared_payload_form_a_valid_frame() {
     assert!(matches!(cursor.fill(), ReadOutcome::Records));
     let spans: Vec<_> = cursor.spans(1 << 20).collect();
     assert_eq!(spans.iter().map(|span| span.count).collect::<Vec<_>>(), [3, 1, 1]);
-    let SpanContent::ByRef { head, payload } = &spans[1].content else { panic!("{:?}", spans[1]) };
+    let RecordSpanContent::ByRef { head, payload } = &spans[1].content else { panic!("{:?}", spans[1]) };
     let mut travelling = head.to_vec();
     travelling[5] &= !dunlin_topic::frame::FLAG_BY_REF;
     travelling.extend_from_slice(payload);

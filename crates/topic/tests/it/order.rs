@@ -116,7 +116,7 @@ fn each_span_of_a_cursor_contains_the_bytes_of_whole_frames() {
     while let ReadOutcome::Records = cursor.fill() {
         let mut moves = Vec::new();
         for span in cursor.spans(1_000) {
-            let SpanContent::Frames(bytes) = span.content else { panic!("unexpected {span:?}") };
+            let RecordSpanContent::Frames(bytes) = span.content else { panic!("unexpected {span:?}") };
             assert!(bytes.len() <= 1_000);
             let batch = CheckedBatch::check(bytes, span.count, 1 << 20).unwrap();
             assert_eq!(batch.bytes().len(), span.advance_bytes as usize);

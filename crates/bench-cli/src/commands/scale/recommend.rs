@@ -81,7 +81,8 @@ fn need(arguments: &RecommendArguments) -> Result<WorkerNeed> {
     let is_valid = |value: f64| value.is_finite() && value > 0.0;
     if !(is_valid(need.cpus) && is_valid(need.memory_gib)) {
         bail!(
-            "a worker needs {} processors and {} GiB: set --cpus and --memory-gib (or the file of --used) above 0",
+            "a worker needs {} processors and {} GiB: set --cpus and --memory-gib, or the values in the file \
+             of --used, above 0",
             need.cpus,
             need.memory_gib
         );

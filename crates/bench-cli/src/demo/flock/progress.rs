@@ -36,7 +36,7 @@ pub fn add_event(by_topic: &mut ReadProgressByTopic, event: &Event<'_>) {
             // received record.
             if change.new_first.seq != progress.through.seq + 1 {
                 progress.fault(format!(
-                    "after {} epoch {} begins at {}",
+                    "the last received record is {}, but the next epoch, {}, begins at record {}",
                     progress.through, change.new_first.epoch, change.new_first.seq
                 ));
             }

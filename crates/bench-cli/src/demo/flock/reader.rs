@@ -44,12 +44,15 @@ impl NodeReaders {
     }
 
     pub fn join(self) -> Result<(ReadProgressByTopic, ReplicaResult)> {
-        let lines =
-            self.lines.join().map_err(|_| anyhow!("a subscriber of the recordings' lines panicked"))?;
-        let books = self.books.join().map_err(|_| anyhow!("a replica of the order books panicked"))?;
+        let lines = self
+            .lines
+            .join()
+            .map_err(|_| anyhow!("the thread that receives the lines of the recordings panicked"))?;
+        let books =
+            self.books.join().map_err(|_| anyhow!("the thread that replicates the order books panicked"))?;
         Ok((
-            lines.context("a subscriber of the recordings' lines failed")?,
-            books.context("a replica of the order books failed")?,
+            lines.context("the thread that receives the lines of the recordings failed")?,
+            books.context("the thread that replicates the order books failed")?,
         ))
     }
 }

@@ -212,7 +212,7 @@ fn detect_format(input: &Input, head: &mut Vec<u8>) -> Result<RecordingFormat> {
 fn unsupported_format(what: &str) -> anyhow::Error {
     let formats = "a Betfair stream (lines of JSON, each with `op`) and Bitstamp orders (comma-separated, a heading first)";
     CommandRefusal(format!(
-        "{what}: supported are {formats}. docs/feeds.md describes how to publish other feeds"
+        "{what}: the supported formats are {formats}. docs/feeds.md describes how to publish other feeds"
     ))
     .into()
 }
@@ -259,9 +259,9 @@ impl FileReport<'_> {
         self.defects += 1;
         match self.defects {
             1..=DEFECTS_PRINTED => self.print_warning(&format!("{text}; left out")),
-            more if more == DEFECTS_PRINTED + 1 => {
-                self.print_warning("more lines are left out; the summary counts them as defects")
-            }
+            more if more == DEFECTS_PRINTED + 1 => self.print_warning(
+                "further lines are left out without a warning; the summary counts them as defects",
+            ),
             _ => Ok(()),
         }
     }

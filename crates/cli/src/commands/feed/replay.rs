@@ -129,7 +129,7 @@ fn check_no_other_publisher(client: &Client, dir: &Path, console: &Console) -> R
         let mark = console.errors.warning("warning:");
         writeln!(
             std::io::stderr(),
-            "{mark} {topic} already has records: the recording's state replaces its state"
+            "{mark} {topic} already has records: the recording's state replaces the topic's state"
         )?;
     }
     Ok(())

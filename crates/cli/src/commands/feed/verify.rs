@@ -77,7 +77,9 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
         progress.set_bytes(bytes_done);
         if found.is_recorded && !is_one_log && *dir != recording::topic_dir(directory, &found.topic) {
             let shown = dir.display();
-            found.problems.push(format!("its directory {shown} has another name: it was copied or renamed"));
+            found.problems.push(format!(
+                "the directory {shown} does not have the name of its topic: it was copied or renamed"
+            ));
         }
         if found.is_recorded && !is_closed {
             // A recorder that fails, for example on a full disk, closes each log, but does not write the list of

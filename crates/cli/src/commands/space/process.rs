@@ -251,8 +251,8 @@ fn check_authentication(global: &GlobalOptions, options: &ProcessOptions) -> Res
         return Ok(());
     }
     Err(CommandRefusal(
-        "the node of this process needs users, as the node at --url: without them, every client of this machine could \
-         change the world. Give --auth-users-file with the same users, or accept the risk with \
+        "the node of this process needs users, like the node at --url: without users, every client of this \
+         machine could change the world. Give --auth-users-file with the same users, or accept the risk with \
          --insecure-listen-without-authentication"
             .to_owned(),
     ))
@@ -302,7 +302,8 @@ fn print_event(what: &WorldEvent, console: &Console) -> Result<()> {
         ),
         WorldEvent::KeysLost => (
             json!({"event": "keys_lost"}),
-            "the cluster has lost the keys of this world: the processes write them again, and continue with their entities".to_owned(),
+            "the cluster has lost the keys of this world: the processes write these keys again, and continue \
+             with their entities".to_owned(),
         ),
         WorldEvent::WaitsFor { region, process } => (
             json!({"event": "waits_for", "region": region.0, "process": process}),
@@ -358,7 +359,8 @@ fn print_event(what: &WorldEvent, console: &Console) -> Result<()> {
         ),
         WorldEvent::Idle => (
             json!({"event": "idle"}),
-            "every region has an owner: this process is idle until another ends (`dunlin space run --regions` creates more regions)"
+            "every region has an owner: this process is idle until another process ends (`dunlin space run \
+             --regions` creates more regions)"
                 .to_owned(),
         ),
         WorldEvent::Released(region) => (

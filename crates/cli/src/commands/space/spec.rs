@@ -179,7 +179,8 @@ impl LoadedWorld {
         let limit = self.life.flock.speed_max * SLOW_PART;
         (slowest > limit).then(|| {
             format!(
-                "the world is too large for slow entities: coordinates near {far} are {} apart, so entities slower than {slowest} per second do not move there",
+                "the world is too large for slow entities: adjacent coordinates near {far} are {} units \
+                 apart, so entities slower than {slowest} units per second do not move there",
                 far.next_up() - far
             )
         })

@@ -481,7 +481,7 @@ impl Watcher {
         match owned.owner {
             Some((process, epoch)) => format!("region {region}: process {process}, epoch {epoch}, {held}"),
             None if self.is_replayed => {
-                format!("region {region}: {held}; no process runs this world, its topics were replayed")
+                format!("region {region}: {held}; no process runs this world; its topics were replayed")
             }
             None => format!("region {region}: no owner, so its entities do not move: {held}"),
         }

@@ -131,7 +131,7 @@ fn command_result(ended: std::io::Result<ExitStatus>, pipes: Pipes<'_>) -> Resul
         Ok((Some(0), _)) if out.bytes > bytes_max.into() => {
             let bytes = out.bytes;
             Err(CommandFailure::new(format!(
-                "the command wrote {bytes} bytes, and result_bytes_max is {bytes_max}"
+                "the command wrote {bytes} bytes, more than result_bytes_max = {bytes_max}"
             )))
         }
         Ok((Some(0), _)) => Ok(out.kept),

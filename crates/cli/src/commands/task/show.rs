@@ -144,10 +144,10 @@ fn retries(retry: &RetryPolicy) -> String {
     let delay = match retry.backoff {
         Backoff::Fixed { delay_ms } => format!("{} apart", ms(delay_ms)),
         Backoff::Exponential { base_ms, cap_ms } => {
-            format!("up to {} apart, doubled each time, {} at most", ms(base_ms), ms(cap_ms))
+            format!("first delay up to {}, doubled for each retry, {} at most", ms(base_ms), ms(cap_ms))
         }
         Backoff::Decorrelated { base_ms, cap_ms } => {
-            format!("from {} to three times the delay before, {} at most", ms(base_ms), ms(cap_ms))
+            format!("from {} to three times the previous delay, {} at most", ms(base_ms), ms(cap_ms))
         }
     };
     match retry.retries {

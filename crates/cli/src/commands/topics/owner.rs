@@ -35,7 +35,7 @@ impl Owner {
         let at = self.address.as_ref().map_or_else(String::new, |address| format!(" at {address}"));
         let status = match self.status.as_str() {
             "here" => "this node",
-            "down" => "down; the records that it holds are unknown",
+            "down" => "down; the number of its records is unknown",
             _ => "another node",
         };
         format!("node {}{at}, epoch {}: {status}", self.node, self.epoch)
@@ -65,6 +65,6 @@ mod tests {
         let node = "node 3 at 127.0.0.1:4220, epoch 7: ";
         assert_eq!(text("here"), format!("{node}this node"));
         assert_eq!(text("elsewhere"), format!("{node}another node"));
-        assert_eq!(text("down"), format!("{node}down; the records that it holds are unknown"));
+        assert_eq!(text("down"), format!("{node}down; the number of its records is unknown"));
     }
 }

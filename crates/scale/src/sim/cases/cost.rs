@@ -99,7 +99,10 @@ pub fn savings(
             before: peak_monthly_cost(&costs, workload, policy, mean_us),
             after: costs.monthly_cost(&all, &best),
             risk: risk(&plain, &all),
-            evidence: format!("against the peak's workers on demand all month; {}", violations(&plain, &all)),
+            evidence: format!(
+                "compared with the workers of the peak, on demand, all month; {}",
+                violations(&plain, &all)
+            ),
         },
     ])
 }
@@ -116,7 +119,11 @@ fn spot_row(costs: &Costs<'_>, plain: &SimulationOutcome, spotted: &SimulationOu
         before: costs.monthly_cost(plain, &costs.usual),
         after: costs.monthly_cost(spotted, &costs.usual),
         risk: risk(plain, spotted),
-        evidence: format!("{} taken away in the run; {}", spotted.interruptions, violations(plain, spotted)),
+        evidence: format!(
+            "spot workers that were interrupted in the run: {}; {}",
+            spotted.interruptions,
+            violations(plain, spotted)
+        ),
     }
 }
 
@@ -164,8 +171,8 @@ fn sizing_row(costs: &Costs<'_>, plain: &SimulationOutcome, best: &MachineFit, n
         after: costs.monthly_cost(plain, best).min(costs.monthly_cost(plain, &costs.usual)),
         risk: "very low",
         evidence: format!(
-            "a worker uses {:.2} processors (P95) and {:.1} GiB (P99): {} on one {}",
-            need.cpus, need.memory_gib, best.workers, best.machine.name
+            "a worker uses {:.2} processors (P95) and {:.1} GiB (P99): workers on one {}: {}",
+            need.cpus, need.memory_gib, best.machine.name, best.workers
         ),
     }
 }
@@ -188,7 +195,8 @@ fn night_row(costs: &Costs<'_>, workload: &Workload, policy: &Policy, mean_us: f
         after: monthly_cost((busy + quiet) / 2.0),
         risk: "low",
         evidence: format!(
-            "{busy:.0} workers by day, {quiet:.0} by night, against {busy:.0} always; a night unlike the others is met by the other triggers"
+            "{busy:.0} workers by day and {quiet:.0} by night, instead of {busy:.0} all the time; on a \
+             busier night, the other scaling triggers add workers"
         ),
     }
 }
@@ -212,5 +220,5 @@ fn risk(before: &SimulationOutcome, after: &SimulationOutcome) -> &'static str {
 }
 
 fn violations(before: &SimulationOutcome, after: &SimulationOutcome) -> String {
-    format!("{} minutes too slow instead of {}", after.violated_minutes, before.violated_minutes)
+    format!("{} slow minutes instead of {}", after.violated_minutes, before.violated_minutes)
 }

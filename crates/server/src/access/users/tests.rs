@@ -82,7 +82,7 @@ fn invalid_users_file_is_refused_with_line_and_reason() {
     }
     let twice = format!("[users.a]\ntokens = ['{DIGEST}']\n[users.b]\ntokens = ['{DIGEST}']");
     let error = UserDirectory::parse(&twice, "u.toml").unwrap_err();
-    assert_eq!((error.place.as_str(), error.why.as_str()), ("u.toml:3", "b and a have a token in common"));
+    assert_eq!((error.place.as_str(), error.why.as_str()), ("u.toml:3", "users b and a have the same token"));
 }
 
 #[test]

@@ -126,7 +126,7 @@ proptest! {
         let log = LogName { topic, subject_prefix: "orders.".to_owned(), partition };
         let first = Position { epoch, seq };
         let frames: Vec<u8> = records.iter().flat_map(TestRecord::frame).collect();
-        let batch = RecordBatch { log: &log, first, skipped, content: SpanContent::Frames(&frames) };
+        let batch = RecordBatch { log: &log, first, skipped, content: RecordSpanContent::Frames(&frames) };
         let expected = with_head(&response(&log, first, skipped, &records));
         let mut out = OutgoingMessages::default();
         encode_records(&mut out, &batch);
@@ -157,7 +157,7 @@ fn payload_by_reference_is_encoded_like_an_inline_one() {
     let mut head = frame[..HEAD_BYTES + Frame::split(&frame).unwrap().0.meta_bytes().len()].to_vec();
     head[5] |= FLAG_BY_REF;
     let payload = bytes::Bytes::from(record.payload.clone());
-    let content = SpanContent::ByRef { head: &head, payload: &payload };
+    let content = RecordSpanContent::ByRef { head: &head, payload: &payload };
     let mut out = OutgoingMessages::default();
     encode_records(&mut out, &RecordBatch { log: &log, first, skipped: 0, content });
     assert_eq!(out.finish(), with_head(&response(&log, first, 0, &[record])));

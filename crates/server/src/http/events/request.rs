@@ -80,8 +80,8 @@ impl EventsRequest {
             ..SubscribeOptions::default()
         };
         let resume = raw.resume.map(ResumeToken::parse).transpose();
-        let resume =
-            resume.map_err(|error| Problem::bad_request(format!("the position to resume: {error}")))?;
+        let resume = resume
+            .map_err(|error| Problem::bad_request(format!("invalid position to resume from: {error}")))?;
         Ok(EventsRequest { options, resume, format: raw.format })
     }
 }

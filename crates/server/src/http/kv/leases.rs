@@ -33,7 +33,7 @@ pub(in crate::http) async fn grant(
 ) -> Result<(StatusCode, Json<Value>), Problem> {
     let content = body::read_control(&context, request.into_body()).await?;
     let RawLease { ttl_ms } = serde_json::from_slice(&content.bytes).map_err(|error| {
-        Problem::bad_request(format!("the lease: {error}; expected {{\"ttl_ms\": 10000}}"))
+        Problem::bad_request(format!("invalid lease: {error}; expected {{\"ttl_ms\": 10000}}"))
     })?;
     match command(&context, &ControlCommand::Grant { ttl_ms }, 0).await? {
         ControlReply::Granted { lease, ttl_ms } => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin::topic::frame::{FLAG_HEADERS, HEAD_BYTES};
-use dunlin::topic::{Frame, Log, MemoryBudget, MemoryBudgetError, Position, SpanContent};
+use dunlin::topic::{Frame, Log, MemoryBudget, MemoryBudgetError, Position, RecordSpanContent};
 use dunlin::wire::nats::{NatsMessageHead, STATUS_HEADER, header_lines, put_decimal, put_header};
 
 use super::own::OwnRecords;
@@ -102,7 +102,7 @@ impl<'a, 's> WritePlan<'a, 's> {
                     write_head(out, &message, frame, payload_bytes, sequenced, options.headers);
                 };
             match span.content {
-                SpanContent::Frames(mut frames) => {
+                RecordSpanContent::Frames(mut frames) => {
                     while let Some((frame, stride)) = Frame::split(frames) {
                         if left == 0
                             || position.seq > until
@@ -128,7 +128,7 @@ impl<'a, 's> WritePlan<'a, 's> {
                     }
                     continue;
                 }
-                SpanContent::ByRef { head, payload } => {
+                RecordSpanContent::ByRef { head, payload } => {
                     let skips = channel.skips_own && options.own.contains(channel.cursor.log(), position);
                     if !skips {
                         let frame = Frame::from_parts(&head[HEAD_BYTES..], payload, head[FLAGS_OFFSET]);
@@ -139,7 +139,7 @@ impl<'a, 's> WritePlan<'a, 's> {
                         left -= 1;
                     }
                 }
-                SpanContent::Skipped | SpanContent::Lost => {}
+                RecordSpanContent::Skipped | RecordSpanContent::Lost => {}
             }
             next.end = self.pieces.bytes();
             self.moves.push(next);

@@ -56,12 +56,15 @@ impl ProcessSettings {
     pub(super) fn difference(&self, other: &ProcessSettings) -> Option<String> {
         let mut parts = Vec::new();
         if self.processes != other.processes {
-            parts.push(format!("it expects {} processes, this process {}", other.processes, self.processes));
+            parts.push(format!(
+                "it expects {} processes, but this process expects {}",
+                other.processes, self.processes
+            ));
         }
         if self.standby != other.standby {
             let with = |standby| if standby { "with" } else { "without" };
             let (theirs, ours) = (with(other.standby), with(self.standby));
-            parts.push(format!("it runs its regions {theirs} standbys, this process {ours} standbys"));
+            parts.push(format!("it runs its regions {theirs} standbys, but this process {ours} standbys"));
         }
         // A recipe may contain the settings above. A different recipe is therefore reported only if these settings are
         // equal.
@@ -409,7 +412,8 @@ mod tests {
         let difference = |other: ProcessSettings| own.difference(&other).unwrap();
         assert_eq!(
             difference(ProcessSettings { processes: 3, standby: false, recipe: 2 }),
-            "it expects 3 processes, this process 2; it runs its regions without standbys, this process with standbys"
+            "it expects 3 processes, but this process expects 2; it runs its regions without standbys, but \
+             this process with standbys"
         );
         assert!(difference(ProcessSettings { recipe: 2, ..own }).starts_with("its recipe of the world"));
     }

@@ -41,7 +41,10 @@ pub enum SpawnError {
     #[error(transparent)]
     Refused(#[from] CommandError),
     /// The owners of these regions did not respond.
-    #[error("no process that owns {} responds, so an entity with this id may exist there: retry later", RegionId::list(.0))]
+    #[error(
+        "no owner responds for {}, so an entity with this id may already exist there: retry later",
+        RegionId::list(.0)
+    )]
     NoOwner(Vec<RegionId>),
 }
 

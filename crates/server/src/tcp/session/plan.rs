@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin::topic::frame::{BatchHeader, FLAG_BY_REF, padded};
-use dunlin::topic::{Cursor, MemoryBudget, MemoryBudgetError, Position, Snapshot, SpanContent};
+use dunlin::topic::{Cursor, MemoryBudget, MemoryBudgetError, Position, RecordSpanContent, Snapshot};
 use dunlin::wire::{SnapshotPart, batch_head};
 
 use super::outbound::OutboundBuffer;
@@ -95,17 +95,17 @@ impl<'a, 's> WritePlan<'a, 's> {
             };
             let start = self.bytes();
             match span.content {
-                SpanContent::Frames(frames) => {
+                RecordSpanContent::Frames(frames) => {
                     self.pieces.put_copy(&batch_head(&head(frames.len() as u32)));
                     self.pieces.put(frames);
                 }
-                SpanContent::ByRef { head: frame_head, payload } => {
+                RecordSpanContent::ByRef { head: frame_head, payload } => {
                     self.put_by_ref(frame_head, payload, head);
                 }
-                SpanContent::Skipped | SpanContent::Lost => {}
+                RecordSpanContent::Skipped | RecordSpanContent::Lost => {}
             }
             next.seq += u64::from(span.count);
-            let is_reported = self.bytes() > start || matches!(span.content, SpanContent::Lost);
+            let is_reported = self.bytes() > start || matches!(span.content, RecordSpanContent::Lost);
             if is_reported {
                 last = next.seq - 1;
             }

@@ -75,7 +75,9 @@ fn permission_to_watch_a_world_does_not_allow_commands() {
     let reply = requester.request("space.seen.process.1.spawn", &bytes[..], PATIENCE).unwrap();
     let response = WorldResponse::decode(&reply.payload).unwrap();
     assert!(
-        matches!(response, WorldResponse::Refused { why: WorldRefusal::NoOwner, text } if text.starts_with("no process that owns region 2 responds")),
+        matches!(response, WorldResponse::Refused { why: WorldRefusal::NoOwner, text } if text.starts_with(
+            "no owner responds for region 2"
+        )),
         "{response:?}"
     );
     assert_eq!(maker.despawn(EntityId(0), PATIENCE).unwrap().region, RegionId(1));

@@ -166,8 +166,11 @@ fn invalid_grpc_task_calls_are_refused_with_their_code() {
         let many = vec![label("a", "b"); 65];
         for (task, reason) in [
             (v1::TaskDraft { priority: Some(300), ..draft("k") }, "priority 300 is not one of 0 to 9"),
-            (draft(&"k".repeat(300)), "the kind is too long: name_bytes_max = 255, and this is 300"),
-            (v1::TaskDraft { needs: many.clone(), ..draft("k") }, "labels_max = 64, and this would be 65"),
+            (draft(&"k".repeat(300)), "the kind is too long: name_bytes_max = 255, but the size is 300"),
+            (
+                v1::TaskDraft { needs: many.clone(), ..draft("k") },
+                "labels_max = 64, but the number would be 65",
+            ),
             (v1::TaskDraft { after: vec![unknown], ..draft("k") }, "waits for task abc, which is not known"),
         ] {
             let status = client.submit(submission(task)).await.unwrap_err();

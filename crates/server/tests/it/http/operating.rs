@@ -52,7 +52,7 @@ fn slowest_subscriptions_are_listed_first_with_a_reason() {
         (&received["topic"], &received["protocol"], &received["lag"]),
         (&json!("t"), &json!("in process"), &json!(behind))
     );
-    assert_eq!(received["why"], format!("it is behind by {behind} records"));
+    assert_eq!(received["why"], format!("the subscriber is {behind} records behind"));
     let received = find("lost");
     assert_eq!(
         (&received["lag"], received["missed"].as_u64() > Some(4_000)),
@@ -60,7 +60,7 @@ fn slowest_subscriptions_are_listed_first_with_a_reason() {
         "{received}"
     );
     let why = received["why"].as_str().unwrap();
-    assert!(why.starts_with("it has read everything; it missed "), "{why}");
+    assert!(why.starts_with("the subscriber has read everything; it missed "), "{why}");
     assert!(received["missed_at"].is_string() && received["lagging_at"].is_string(), "{received}");
     assert_eq!(find("quick")["protocol"], "http");
     assert_eq!(fixture.get("/v1/subscriptions?limit=1").json()["subscriptions"].as_array().unwrap().len(), 1);

@@ -112,7 +112,10 @@ fn submitted_list_with_an_invalid_task_is_refused_whole() {
     for (text, message) in [
         (r#"{"kind":"k","priority":-1}"#.to_owned(), "priority -1 is not one of 0 to 9"),
         (r#"{"kind":"k","priority":300}"#.to_owned(), "priority 300 is not one of 0 to 9"),
-        (format!(r#"{{"kind":"{long}"}}"#), "the kind is too long: name_bytes_max = 255, and this is 300"),
+        (
+            format!(r#"{{"kind":"{long}"}}"#),
+            "the kind is too long: name_bytes_max = 255, but the size is 300",
+        ),
         (r#"{"kind":"k","after":["abc123"]}"#.to_owned(), "waits for task abc123, which is not known"),
     ] {
         let response = fixture.post("/v1/tasks?tenant=acme", &[], text.as_bytes());
@@ -120,7 +123,7 @@ fn submitted_list_with_an_invalid_task_is_refused_whole() {
         assert!(detail.contains(message), "{text}: {detail}");
     }
     let response = fixture.post(&format!("/v1/tasks?tenant={long}"), &[], br#"{"kind":"k"}"#);
-    let detail = "the tenant is too long: name_bytes_max = 255, and this is 300";
+    let detail = "the tenant is too long: name_bytes_max = 255, but the size is 300";
     assert_eq!(response.json()["detail"], detail);
     assert_eq!(fixture.get("/v1/tasks").json()["tasks"], json!([]));
     assert_eq!(fixture.get("/v1/tasks?state=dead").json()["tasks"], json!([]));

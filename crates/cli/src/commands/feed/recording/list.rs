@@ -62,20 +62,26 @@ pub fn find_problems(recording: &Path, found: &RecordedTopics) -> Vec<String> {
     let listed = match read_file_up_to(&recording.join(NAME), LIST_BYTES_MAX) {
         Ok(text) => match String::from_utf8(text).ok().and_then(|text| parse(&text)) {
             Some(listed) => listed,
-            None => return vec!["the list of its topics is damaged".to_owned()],
+            None => return vec!["the recording's list of topics is damaged".to_owned()],
         },
-        Err(error) => return vec![format!("the recording is not closed: its list of topics: {error}")],
+        Err(error) => {
+            return vec![format!("the recording was not closed: cannot read its list of topics: {error}")];
+        }
     };
     let missing = listed.keys().filter(|topic| !found.contains_key(*topic));
-    let missing = missing.map(|topic| format!("{topic} is in the list of its topics, and missing"));
+    let missing = missing.map(|topic| {
+        format!("topic {topic} is in the recording's list of topics, but the recording has no log of it")
+    });
     let other = found.iter().filter_map(|(topic, entry)| match listed.get(topic) {
-        None => Some(format!("{topic} is not in the list of its topics")),
+        None => Some(format!("topic {topic} is not in the recording's list of topics")),
         Some(listed) if listed.records != entry.records => {
             let (records, listed) = (entry.records, listed.records);
-            Some(format!("{topic} has {records} records, and {listed} in the list of its topics"))
+            Some(format!(
+                "topic {topic} has {records} records, but the recording's list of topics says {listed}"
+            ))
         }
         Some(RecordedTopic { identity: listed @ Some(_), .. }) if *listed != entry.identity => {
-            Some(format!("{topic} is the log of another recording"))
+            Some(format!("the log of topic {topic} belongs to another recording"))
         }
         Some(_) => None,
     });
@@ -124,21 +130,23 @@ mod tests {
         assert!(problems_with(&[]).concat().contains("not closed"));
         write(folder.path(), &topics(&[("md.a", 5), ("md.b c", 7)])).unwrap();
         assert_eq!(problems_with(&[("md.a", 5), ("md.b c", 7)]), [""; 0]);
-        assert!(
-            problems_with(&[("md.a", 5)])
-                .concat()
-                .contains("md.b c is in the list of its topics, and missing")
-        );
+        assert!(problems_with(&[("md.a", 5)]).concat().contains(
+            "topic md.b c is in the recording's list of topics, but the recording has no log of it"
+        ));
         assert!(
             problems_with(&[("md.a", 5), ("md.b c", 7), ("md.x", 1)])
                 .concat()
-                .contains("md.x is not in the list")
+                .contains("topic md.x is not in the recording's list")
         );
-        assert!(problems_with(&[("md.a", 4), ("md.b c", 7)]).concat().contains("md.a has 4 records, and 5"));
+        assert!(
+            problems_with(&[("md.a", 4), ("md.b c", 7)])
+                .concat()
+                .contains("md.a has 4 records, but the recording")
+        );
         let mut swapped = topics(&[("md.a", 5), ("md.b c", 7)]);
         swapped.insert("md.a".to_owned(), RecordedTopic { records: 5, identity: Some(1) });
         let problems = find_problems(folder.path(), &swapped);
-        assert_eq!(problems, ["md.a is the log of another recording"]);
+        assert_eq!(problems, ["the log of topic md.a belongs to another recording"]);
     }
 
     #[test]

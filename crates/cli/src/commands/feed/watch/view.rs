@@ -88,16 +88,21 @@ impl BookScreen {
                 format!("updates {first} to {last} are missing; requesting them")
             }
             ReplicaFault::Diverged { at, .. } => {
-                format!("the book differs from its owner's at {at}; requesting the owner's")
+                format!(
+                    "at position {at}, the book differs from the book of the topic's owner; requesting the \
+                     owner's book"
+                )
             }
-            ReplicaFault::Refused { at, why } => format!("{why}, at {at}; requesting the book"),
+            ReplicaFault::Refused { at, why } => {
+                format!("the update at position {at} was refused: {why}; requesting the book")
+            }
             ReplicaFault::NewEpoch { last, .. } => {
                 format!(
                     "the topic began a new epoch after {last}; the book is empty until it is published again"
                 )
             }
             ReplicaFault::Unknown { at } => {
-                format!("updates from {at} on belong to an unknown book; requesting it")
+                format!("the updates from position {at} on belong to an unknown book; requesting that book")
             }
         };
         self.print_notice(log, &text)

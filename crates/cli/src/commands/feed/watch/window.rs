@@ -36,7 +36,7 @@ impl TerminalSize {
         if lines.len() > self.lines() {
             let more = lines.len() - self.lines() + 1;
             lines.truncate(self.lines() - 1);
-            lines.push(format!("… {more} lines more; `show` prints all"));
+            lines.push(format!("… {more} more lines; `show` prints all"));
         }
         lines.iter_mut().for_each(|line| cut(line, self.columns));
         lines
@@ -82,7 +82,7 @@ mod tests {
         let fitted = WINDOW.fit(lines.clone());
         assert_eq!(fitted.len(), 23);
         assert_eq!(fitted[0], "\x1b[1mline 0\x1b[0m and more than");
-        assert!(fitted[22].starts_with("… 28 lines more"), "{}", fitted[22]);
+        assert!(fitted[22].starts_with("… 28 more lines"), "{}", fitted[22]);
         assert_eq!(WINDOW.fit(lines[..23].to_vec()).len(), 23);
     }
 }
