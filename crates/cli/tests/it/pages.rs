@@ -55,7 +55,7 @@ leave() {
 }
 ";
 /// Words in the fences of blocks, each with the commands that are executed before the block's own commands.
-const PREPARATIONS: [(&str, &str); 4] = [
+const PREPARATIONS: [(&str, &str); 6] = [
     ("alone", ""),
     // A cluster of three nodes with some topics and a key. The blocks use the data directory of node 1.
     (
@@ -68,6 +68,22 @@ const PREPARATIONS: [(&str, &str); 4] = [
          done
          dunlin pub ticks tick && dunlin topics create orders && dunlin topics create ledger --durable || exit
          dunlin kv put config/limit 100 || exit",
+    ),
+    // The first node of a cluster at 10.0.0.1, and a token for other nodes.
+    (
+        "join",
+        "dunlin cluster init --data-dir first || exit
+         leave 'dunlin serve --data-dir first --listen 127.0.0.1:0 --cluster-listen 10.0.0.1:6222' || exit
+         dunlin cluster token --data-dir first > token || exit",
+    ),
+    // A node with two users and their tokens: one may run the world `birds`, the other may watch it.
+    (
+        "users",
+        "dunlin user add runner --no-password --keys 'space/birds/*' --keys space-secret/birds \
+           --publish 'space.birds.map.>' --create space.birds.map --create 'space.birds.map.>' || exit
+         dunlin user add watcher --no-password --read-keys 'space/birds/*' --subscribe 'space.birds.region.*' || exit
+         dunlin user token runner > runner.token && dunlin user token watcher > watcher.token || exit
+         leave 'dunlin serve --auth-users-file users.toml' || exit",
     ),
     ("world", "leave 'dunlin space run --processes 1 --flock 200' || exit"),
     // A node, and the recording of a feed.
@@ -94,7 +110,7 @@ const REPLACED: [(&str, &str); 4] = [
 const NOT_RUN: [(&str, &str); 3] = [
     ("build", "the block builds programs or packages, or needs a package that is built first"),
     ("installed", "the block needs systemd, or directories of root"),
-    ("machines", "the block needs other machines or another program"),
+    ("machines", "the block needs other machines or programs"),
 ];
 /// A file of Bitstamp's orders.
 const ORDERS: &str = "id,timestamp,exchange_timestamp,price,volume,action,direction\n\
