@@ -10,10 +10,12 @@ mod feed;
 mod feed_import;
 mod following;
 mod full_disk;
+mod getting_started;
 mod groups;
 mod http;
 mod kv;
 mod lock;
+mod namespace;
 mod open_files;
 #[cfg(feature = "otel-test")]
 mod otel;

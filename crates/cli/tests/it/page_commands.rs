@@ -15,10 +15,16 @@ const SEPARATORS: [&str; 6] = ["|", "||", "&&", "&", ";", "<"];
 fn dunlin_commands(line: &str) -> Vec<Vec<String>> {
     let mut commands: Vec<Vec<String>> = Vec::new();
     let mut is_inside = false;
-    for word in shlex::split(line).unwrap_or_else(|| panic!("no valid shell: {line}")) {
+    let mut begins = true;
+    // Quoted, `>` is a pattern of subjects. `split` removes the quotes.
+    let line = line.replace("'>'", "all.>");
+    for word in shlex::split(&line).unwrap_or_else(|| panic!("no valid shell: {line}")) {
+        let begins_command = begins;
+        begins =
+            SEPARATORS.contains(&word.as_str()) || word.ends_with(';') || word.contains('=') || word == "do";
         if SEPARATORS.contains(&word.as_str()) || word.trim_start_matches('2').starts_with('>') {
             is_inside = false;
-        } else if !is_inside && word == "dunlin" {
+        } else if begins_command && !is_inside && word == "dunlin" {
             is_inside = true;
             commands.push(vec![word]);
         } else if let Some(command) = commands.last_mut().filter(|_| is_inside) {
@@ -26,8 +32,8 @@ fn dunlin_commands(line: &str) -> Vec<Vec<String>> {
             command.push(word.trim_end_matches(';').to_owned());
         }
     }
-    // `systemctl stop dunlin` names the unit, not the command.
-    commands.retain(|command| command.len() > 1);
+    // The arguments that another command prints are not known.
+    commands.retain(|command| command.iter().all(|word| !word.contains("$(")));
     commands
 }
 
@@ -91,7 +97,9 @@ fn dunlin_commands_are_found_in_lines_of_shell() {
         |line: &str| -> Vec<String> { dunlin_commands(line).iter().map(|words| words.join(" ")).collect() };
     assert_eq!(found("dunlin pub a b; dunlin sub a  # why"), ["dunlin pub a b", "dunlin sub a"]);
     assert_eq!(found("yes | dunlin pub ticks > out"), ["dunlin pub ticks"]);
-    assert_eq!(found("systemctl stop dunlin && cp a b"), Vec::<String>::new());
+    assert_eq!(found("systemctl stop dunlin && cp a b; journalctl -u dunlin -o cat"), Vec::<String>::new());
+    assert_eq!(found("dunlin user add ana --publish '>' > out"), ["dunlin user add ana --publish all.>"]);
+    assert_eq!(found("a=$(b) dunlin sub x; dunlin sub y --from $(cat z)"), ["dunlin sub x"]);
     assert_eq!(
         shell_lines("```sh\na \\\nb\n```\n```console\n$ c\nout\n```\n"),
         [(2, "a b".into()), (6, "c".into())]
