@@ -95,11 +95,9 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
                     Transaction::new().if_modified_at(&own, invalid("region")).if_modified_at(&epochs, read);
                 // A region begins without a copy only if no process that may have its state has registered meanwhile.
                 let holders = if takes_over { BTreeSet::new() } else { snapshot.holders(region) };
-                let registered =
-                    |process: u64| snapshot.registered.get(&process).copied().unwrap_or_default();
-                let holders = holders
-                    .into_iter()
-                    .map(|process| (key(&self.config.world, "process", process), registered(process)));
+                let holders = holders.into_iter().map(|process| {
+                    (key(&self.config.world, "process", process), snapshot.registered_at(process))
+                });
                 let holders: Vec<(Vec<u8>, u64)> = holders.collect();
                 let claim = holders
                     .iter()

@@ -309,6 +309,13 @@ impl WorldSnapshot {
         self.invalid.get(&(what.to_owned(), number)).copied().unwrap_or(0)
     }
 
+    /// The revision of the key in which a process is registered, even if the key's value is invalid; 0 if the key is
+    /// missing.
+    pub(super) fn registered_at(&self, process: u64) -> u64 {
+        let registered = self.registered.get(&process).copied();
+        registered.unwrap_or_else(|| self.invalid_revision("process", process))
+    }
+
     /// The process whose state of a region in memory has the greatest [`RegionMemory`]. This process continues the
     /// region after the cluster has lost its keys. `None` if no process has a state of the region.
     pub(super) fn best_memory(&self, region: RegionId) -> Option<u64> {
@@ -360,7 +367,7 @@ impl WorldSnapshot {
     /// The addresses of processes that are not registered and have no state that is needed: the number of each process,
     /// and the revision of its key.
     pub(super) fn unneeded_addresses(&self) -> Vec<(u64, u64)> {
-        let absent = self.addresses.iter().filter(|(process, _)| !self.processes.contains_key(process));
+        let absent = self.addresses.iter().filter(|(process, _)| self.registered_at(**process) == 0);
         let mut unneeded: Vec<(u64, u64)> =
             absent.map(|(process, (_, revision))| (*process, *revision)).collect();
         if !unneeded.is_empty() {
@@ -530,6 +537,19 @@ mod tests {
         assert_eq!(snapshot.unneeded_addresses(), [(3, 13), (4, 14)]);
         snapshot.standbys.insert(RegionId(1), StandbyKey::empty(7));
         assert_eq!(snapshot.unneeded_addresses(), [(2, 12), (3, 13), (4, 14)]);
+    }
+
+    #[test]
+    fn process_with_an_invalid_key_counts_as_registered() {
+        let address = "127.0.0.1:1".parse().unwrap();
+        let snapshot = WorldSnapshot {
+            addresses: [(3, (address, 13)), (4, (address, 14))].into(),
+            registered: [(2, 5)].into(),
+            invalid: [(("process".to_owned(), 3), 6)].into(),
+            ..WorldSnapshot::default()
+        };
+        assert_eq!([2, 3, 4].map(|process| snapshot.registered_at(process)), [5, 6, 0]);
+        assert_eq!(snapshot.unneeded_addresses(), [(4, 14)], "the key of process 3 may become valid again");
     }
 
     #[test]

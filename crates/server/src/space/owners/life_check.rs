@@ -2,7 +2,7 @@
 //! have the state of a region in its memory.
 
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, Read};
+use std::io::{self, ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,9 @@ use crate::space::hello::RunnerHello;
 
 /// Pause between two attempts to connect to the same process.
 const CONNECT_INTERVAL: Duration = Duration::from_secs(1);
+/// Number of attempts to connect that must fail in succession before a process counts as ended. One attempt may fail
+/// because a packet was lost. If the connection is refused, one attempt suffices: no process accepts connections there.
+const ATTEMPTS: u32 = 2;
 /// Maximum size of a process's hello, bytes.
 const HELLO_BYTES_MAX: usize = 1 << 20;
 
@@ -31,6 +34,8 @@ struct LifeCheck {
     /// Kept open, because each connection to a stopped process takes a place in the process's queue.
     connection: Option<TcpStream>,
     received: Vec<u8>,
+    /// Number of attempts to connect that have failed since the last connection.
+    failures: u32,
     is_running: bool,
     /// Whether the check was used in this round.
     is_used: bool,
@@ -63,13 +68,28 @@ impl LifeChecks {
             return true;
         }
         self.has_connected = true;
-        let connection = TcpStream::connect_timeout(&address, timeout);
-        let connection = connection.and_then(|open| open.set_nonblocking(true).map(|()| open)).ok();
-        let (is_running, connected_at) = (connection.is_some(), Instant::now());
-        let check = LifeCheck { connected_at, connection, received: Vec::new(), is_running, is_used: true };
+        let failures = self.checks.get(&(process, address)).map_or(0, |check| check.failures);
+        let (connection, failures) = match connect(address, timeout) {
+            Ok(connection) => (Some(connection), 0),
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => (None, ATTEMPTS),
+            Err(_) => (None, failures.saturating_add(1)),
+        };
+        let (is_running, connected_at) = (failures < ATTEMPTS, Instant::now());
+        let received = Vec::new();
+        let check = LifeCheck { connected_at, connection, received, failures, is_running, is_used: true };
         self.checks.insert((process, address), check);
         is_running
     }
+}
+
+fn connect(address: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
+    let connection = TcpStream::connect_timeout(&address, timeout)?;
+    // If no process accepts connections at a local address, the system may connect the socket with itself.
+    if connection.local_addr()? == address {
+        return Err(ErrorKind::ConnectionRefused.into());
+    }
+    connection.set_nonblocking(true)?;
+    Ok(connection)
 }
 
 impl LifeCheck {
@@ -139,6 +159,14 @@ mod tests {
         assert!(is_running(&mut checks, address) && is_running(&mut checks, address));
         drop(listener);
         dunlin_wait::until("the process has ended", || !is_running(&mut checks, address));
+    }
+
+    #[test]
+    fn process_counts_as_running_until_two_attempts_fail() {
+        // The system has no TCP connection to this address for multicast, but does not refuse it either.
+        let (address, mut checks) = ("224.0.0.1:1".parse().unwrap(), LifeChecks::default());
+        assert!(is_running(&mut checks, address));
+        dunlin_wait::until("the second attempt has failed", || !is_running(&mut checks, address));
     }
 
     #[test]

@@ -207,6 +207,8 @@ pub(super) struct OwnershipThread<const D: usize, B> {
     pub(super) began: BTreeSet<RegionId>,
     /// The regions whose state is in memory although this process does not own them.
     pub(super) memory: BTreeMap<RegionId, RegionMemory>,
+    /// The kept states that the last keys did not name, each with its epoch.
+    unneeded: BTreeMap<RegionId, u64>,
     /// For each region of which this process has a copy: the copy's tick and number of entities.
     held: BTreeMap<RegionId, (u64, u64)>,
     /// The regions that this process owns, each with the epoch of its claim.
@@ -317,6 +319,7 @@ impl RegionOwnership {
             settings,
             began: BTreeSet::new(),
             memory: BTreeMap::new(),
+            unneeded: BTreeMap::new(),
             held: BTreeMap::new(),
             claims: BTreeMap::new(),
             standbys: BTreeMap::new(),
@@ -611,15 +614,20 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         };
         let is_needed =
             |state: &(RegionId, u64)| is_named(state) || snapshot.has_lost_keys(state.0) && was_valid(state);
-        let unneeded: Vec<RegionId> = released
-            .extract_if(.., |region, epoch| !is_needed(&(*region, *epoch)))
-            .map(|(region, _)| region)
-            .collect();
+        let unneeded: BTreeMap<RegionId, u64> =
+            released.extract_if(.., |region, epoch| !is_needed(&(*region, *epoch))).collect();
+        // A state is dropped only if the keys do not name it the next time either: the runner may learn of a claim that
+        // names the state after this thread has read the keys.
+        let is_still_unneeded =
+            |(region, epoch): &(&RegionId, &u64)| self.unneeded.get(*region) == Some(*epoch);
+        let dropped: Vec<RegionId> =
+            unneeded.iter().filter(is_still_unneeded).map(|(region, _)| *region).collect();
+        self.unneeded = unneeded;
         // A copy that the keys name stays where it is until a newer copy replaces it.
         released.extend(copies.iter().map(|(region, epoch)| (*region, *epoch)).filter(is_named));
-        if !unneeded.is_empty() {
+        if !dropped.is_empty() {
             self.space.submit(move |runner| {
-                unneeded.into_iter().for_each(|region| runner.drop_released(region));
+                dropped.into_iter().for_each(|region| runner.drop_released(region));
             })?;
         }
         self.held.extend(held);

@@ -38,17 +38,17 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         }
     }
 
-    /// Creates the topics of this process's regions again if they were deleted.
+    /// Creates the topics of this process's regions if they were deleted, or could not be created at a takeover.
     fn restore_topics(&mut self) {
         for (region, restored) in self.host.restore_topics() {
             let number = region.0;
             match restored {
                 Ok(()) => {
                     self.topics_missing.remove(&region);
-                    tracing::warn!("the topic of region {number} was deleted; it was created again");
+                    tracing::warn!("region {number} had no topic; the topic was created");
                 }
                 Err(why) if self.topics_missing.insert(region) => {
-                    tracing::error!("the topic of region {number} was deleted; retrying: {why}");
+                    tracing::error!("region {number} has no topic; retrying: {why}");
                 }
                 Err(_) => {}
             }
