@@ -1,8 +1,9 @@
 //! Locks and elections. One lease at a time holds a lock. Leases that wait for the lock receive it in the order of
 //! their requests.
 
+use std::time::Instant;
+
 use dunlin_control::{ControlCommand, ControlReply, LOCKS};
-use dunlin_wire::ControlKind;
 
 use super::{Kv, KvEntry, KvError, Lease, LeaseHandle};
 use crate::interrupt::is_interrupted;
@@ -101,11 +102,17 @@ impl HeldLock {
         lock.held = false;
         let release = ControlCommand::Release { name: &lock.name, lease: lock.lease };
         match lock.kv.command(&release) {
-            Err(KvError::Unknown(_)) if !is_interrupted() => {
+            Err(KvError::Unknown(why)) if !is_interrupted() => {
                 let mut bytes = Vec::new();
                 release.encode(&mut bytes);
-                let patience = lock.kv.response_timeout();
-                match lock.kv.retry_until_answered(ControlKind::Command, &bytes, patience) {
+                let until = Instant::now() + lock.kv.response_timeout();
+                // The node whose response was lost may have been the leader. The other nodes then refuse the release
+                // until they have elected a new one.
+                let next_deadline = || {
+                    let is_late = Instant::now() >= until;
+                    if is_late { Err(KvError::Unknown(why.clone())) } else { Ok(until) }
+                };
+                match lock.kv.retry_while(&bytes, next_deadline) {
                     // The earlier request may have released the lock.
                     Ok(_) | Err(KvError::NotHeld { .. } | KvError::NoLease { .. }) => Ok(()),
                     Err(error) => Err(error),

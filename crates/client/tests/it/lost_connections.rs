@@ -362,6 +362,9 @@ fn release_of_a_lock_is_repeated_until_it_is_confirmed() {
         // The node carried out the first release, although its response was lost.
         let mut link = peer.accept();
         let request = accept_command(&mut link);
+        let refusal = Refusal::new(ErrorCode::NoLeader, "no majority");
+        link.send(FromNode::RequestRefused(RequestRefused { request, refusal }));
+        let request = accept_command(&mut link);
         let refusal = Refusal { numbers: [7, 0, 0], ..Refusal::new(ErrorCode::LockNotHeld, "") };
         link.send(FromNode::RequestRefused(RequestRefused { request, refusal }));
         link.wait_until_closed();
