@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from conftest import PATIENCE
 from dunlin import errors, kv
+from dunlin._arguments import flag
 from dunlin.tasks import Limit, NewTask, Retry
 from dunlin.worker import SLOTS_MAX, _RunningTasks, encode
 
@@ -238,6 +239,11 @@ def test_arguments_of_a_similar_type_are_refused(
     url: str, given: Any, call: Call, kind: type[Exception], text: str
 ) -> None:
     both(url, given, call, kind, text)
+
+
+def test_booleans_of_numpy_count_as_true_or_false() -> None:
+    given: list[Any] = [np.True_, np.False_]
+    assert [flag("wait", one) is bool(one) for one in given] == [True, True]
 
 
 def test_coordinates_of_a_world_must_be_numbers_in_order(client: dunlin.Client) -> None:

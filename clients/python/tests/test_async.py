@@ -317,6 +317,9 @@ class BusyPublisher:
             assert self.has_continued.wait(PATIENCE)
         self.sent.append(payload)
 
+    def close(self) -> None:
+        self.publish(b"")
+
 
 def test_send_during_a_waiting_publish_keeps_the_loop_running() -> None:
     async def program() -> None:
@@ -332,6 +335,24 @@ def test_send_during_a_waiting_publish_keeps_the_loop_running() -> None:
         raw.has_continued.set()
         await asyncio.gather(publishing, *sending)
         assert raw.sent == [b"before", *(str(number).encode() for number in range(20))]
+        caller.end()
+
+    run(program())
+
+
+def test_send_during_a_waiting_close_keeps_the_loop_running() -> None:
+    async def program() -> None:
+        raw: Any = BusyPublisher()
+        caller = _Caller()
+        publisher = AsyncPublisher(caller, raw)
+        closing = asyncio.create_task(publisher.close())
+        while not raw.is_publishing.is_set():
+            await asyncio.sleep(0)
+        sending = asyncio.create_task(publisher.send(b"late"))
+        await asyncio.sleep(0)
+        raw.has_continued.set()
+        await asyncio.gather(closing, sending)
+        assert raw.sent == [b"late"]
         caller.end()
 
     run(program())

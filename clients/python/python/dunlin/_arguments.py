@@ -63,11 +63,16 @@ def text(name: str, given: str) -> str:
     return given
 
 
+def _is_flag(given: object) -> bool:
+    # The boolean of NumPy is called `bool` or, before version 2, `bool_`.
+    return type(given).__name__ in ("bool", "bool_")
+
+
 def flag(name: str, given: bool) -> bool:
-    """Checks that the value is `True` or `False`. The text "no", for example, would count as true."""
-    if not isinstance(given, bool):
+    """Checks that the value is true or false, also of NumPy. The text "no", for example, would count as true."""
+    if not _is_flag(given):
         raise TypeError(f"{name}={shown(given)}: expected True or False, not {type(given).__name__}")
-    return given
+    return bool(given)
 
 
 def _is_masked(given: object) -> bool:
@@ -198,9 +203,7 @@ def count(name: str, given: int, most: int, *, least: int = 0, taken: int | None
 
 
 def _number(name: str, given: float, what: str) -> float:
-    # The boolean of NumPy is called `bool` or, before version 2, `bool_`.
-    is_flag = type(given).__name__ in ("bool", "bool_")
-    if not is_flag and not isinstance(given, str | bytes) and hasattr(given, "__float__"):
+    if not _is_flag(given) and not isinstance(given, str | bytes) and hasattr(given, "__float__"):
         try:
             return float(given)
         except OverflowError:

@@ -372,7 +372,11 @@ class AsyncPublisher:
         return await self._call(self._publisher.flush)
 
     async def close(self) -> None:
-        await self._caller.leave(self._publisher.close)
+        self._pool_calls += 1
+        try:
+            await self._caller.leave(self._publisher.close)
+        finally:
+            self._pool_calls -= 1
 
     async def __aenter__(self) -> AsyncPublisher:
         return self
