@@ -509,23 +509,27 @@ impl State {
     }
 
     /// Returns the topics whose names come after `after`, sorted by name. Topics that own only the subject equal to their
-    /// name are returned if the name is in the ranges `of_own_name`, and other topics if it is in the ranges `others`.
+    /// name are returned if the name is in the ranges `of_own_name`, and other topics if it is in the ranges `others`,
+    /// which must contain the ranges `of_own_name`. Each step looks at no more than two names.
     fn in_order<'a>(
         &'a self,
         of_own_name: &'a NameRanges,
         others: &'a NameRanges,
         after: &'a str,
     ) -> impl Iterator<Item = (&'a String, &'a Arc<Entry>)> {
-        let of_own_name =
-            of_own_name.ranges(after).flat_map(move |range| self.by_name.range::<str, _>(range));
-        let mut of_own_name = of_own_name.filter(|(_, entry)| entry.owns_only_its_name()).peekable();
+        let by_name = of_own_name.ranges(after).flat_map(move |range| self.by_name.range::<str, _>(range));
+        let mut by_name = by_name.peekable();
         let others =
             others.ranges(after).flat_map(move |range| self.with_other_subjects.range::<str, _>(range));
         let mut others = others.peekable();
-        std::iter::from_fn(move || match (of_own_name.peek(), others.peek()) {
-            (Some(own), Some(other)) if other.0 < own.0 => others.next(),
+        std::iter::from_fn(move || match (by_name.peek(), others.peek()) {
+            (Some(named), Some(other)) if other.0 < named.0 => others.next(),
+            (Some(named), Some(other)) if other.0 == named.0 => {
+                by_name.next();
+                others.next()
+            }
             (None, _) => others.next(),
-            _ => of_own_name.next(),
+            _ => by_name.next(),
         })
     }
 
@@ -655,7 +659,13 @@ mod tests {
     #[test]
     fn search_in_parts_finds_each_topic_once() {
         let node = Node::start(Config::default()).unwrap();
-        let create = |name: &str| drop(node.create_topic(name, TopicConfig::default(), false).unwrap());
+        // Every third topic owns other subjects than its name.
+        let created = Cell::new(0);
+        let create = |name: &str| {
+            created.set(created.get() + 1);
+            let pattern = (created.get() % 3 == 0).then(|| name.replace('.', "-") + ".*");
+            drop(node.create_topic(name, TopicConfig { pattern, ..TopicConfig::default() }, false).unwrap());
+        };
         let old: Vec<String> = (0..2 * NODES_AT_ONCE_MAX).map(|number| format!("t.{number:05}")).collect();
         old.iter().for_each(|name| create(name));
         let list = NewLogs::new();

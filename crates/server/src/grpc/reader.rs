@@ -230,9 +230,16 @@ impl SubscriptionReader {
         self.open_channels += 1;
     }
 
-    /// Opens the held channels, except for those that must wait longer.
-    fn open_held_channels(&mut self) {
-        let mut held = std::mem::take(&mut self.held);
+    /// Opens the held channels that waited for the end of this log, except for those that must wait longer.
+    fn open_held_channels(&mut self, ended: &Log) {
+        let (mut held, mut at) = (Vec::new(), 0);
+        while let Some((cursor, _)) = self.held.get(at) {
+            if cursor.log().follows_any([ended]) {
+                held.push(self.held.swap_remove(at));
+            } else {
+                at += 1;
+            }
+        }
         held.sort_by_key(|(cursor, _)| cursor.log().number());
         held.into_iter().for_each(|(cursor, charge)| self.open_channel(cursor, charge));
     }
@@ -372,12 +379,13 @@ impl SubscriptionReader {
             ReadProgress::Ended => {
                 let lost = channel.cursor.has_ended_at_gap();
                 channel.cursor.leave(&self.waiter, number);
+                let ended = Arc::clone(channel.cursor.log());
                 self.channels[number as usize] = None;
                 self.open_channels -= 1;
                 if lost {
                     return Err(status(&Refused::from(&SubscribeError::Lost)));
                 }
-                self.open_held_channels();
+                self.open_held_channels(&ended);
             }
         }
         Ok(())

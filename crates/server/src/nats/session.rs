@@ -173,8 +173,9 @@ pub(crate) struct Session {
     members: HashMap<u32, Box<QueueMember>>,
     /// Queue group members that may have records to deliver, in the order in which they are served.
     member_queue: VecDeque<u32>,
-    /// Whether the members' last deliveries filled the output. The channels then write before the members deliver more.
-    members_filled_output: bool,
+    /// Whether the members' last deliveries filled the output or spent the turn. The channels then write before the
+    /// members deliver more.
+    is_channels_turn: bool,
     /// The last number that was assigned to a subscription, channel or member.
     number_last: u32,
     /// Tokens with which logs and groups have notified the session.
@@ -275,7 +276,7 @@ impl Session {
             waits_for_opening: None,
             members: HashMap::new(),
             member_queue: VecDeque::new(),
-            members_filled_output: false,
+            is_channels_turn: false,
             number_last: 0,
             woken: VecDeque::new(),
             channel_queue: VecDeque::new(),
@@ -313,8 +314,9 @@ impl Session {
         self.commands.begin();
         self.delivery.begin();
         for _ in 0..self.spin.rounds_per_poll() {
-            self.handle_notifications();
+            // First, because channels that have not ended yet count towards the limits of a starting subscription.
             self.end_leaving();
+            self.handle_notifications();
             self.poll_opening(cx);
             self.channel_queue.extend(self.paused_channels.take_ended(&scratch.pace));
             // If channels or members may have something to send, writes before the next read.

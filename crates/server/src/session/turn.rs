@@ -19,6 +19,8 @@ pub(crate) const SEARCHED_TOPICS: usize = 512;
 pub(crate) const LOGS_PER_TURN: usize = WORK_PER_TURN / COMMAND_WORK;
 /// Number of topics, subscriptions or channels whose examination is one unit of work.
 const SCANNED_PER_UNIT: usize = 4;
+/// Of a scan that is repeated in every turn, at most this many items are counted: an eighth of a turn's work.
+const REPEATED_SCAN_MAX: usize = SCANNED_PER_UNIT * WORK_PER_TURN / 8;
 
 /// The work that a session has done in its present turn. A session has one counter for its client's commands and one
 /// for deliveries, so that neither prevents the other.
@@ -41,6 +43,12 @@ impl TurnWork {
     /// Counts the examination of this many topics, subscriptions or channels.
     pub(crate) fn add_scan(&mut self, scanned: usize) {
         self.add(scanned / SCANNED_PER_UNIT);
+    }
+
+    /// Like [`add_scan`](TurnWork::add_scan), for a scan that is repeated in every turn. Counts only a part of a large
+    /// scan: otherwise, the scan alone would spend each turn, and the turn's other work would never be done.
+    pub(crate) fn add_repeated_scan(&mut self, scanned: usize) {
+        self.add_scan(scanned.min(REPEATED_SCAN_MAX));
     }
 
     /// Counts the beginning of a search for the logs of a subscription.
@@ -99,5 +107,8 @@ mod tests {
         assert!(!work.is_spent());
         work.add(1);
         assert!(work.is_spent());
+        work.begin();
+        (0..7).for_each(|_| work.add_repeated_scan(usize::MAX));
+        assert!(!work.is_spent(), "a scan that is repeated in every turn leaves room for other work");
     }
 }

@@ -150,6 +150,9 @@ pub(crate) struct Session {
     member_tokens: HashMap<u32, u32>,
     /// Numbers of the memberships that may have something to send, in order.
     member_queue: VecDeque<u32>,
+    /// Whether the members' last deliveries filled the output or spent the turn. The channels then write before the
+    /// members deliver more.
+    is_channels_turn: bool,
     /// Tokens with which logs and groups have notified the session.
     woken: VecDeque<u32>,
     /// Numbers of the channels that may have something to send, in order.
@@ -264,6 +267,7 @@ impl Session {
             leaving_members: Vec::new(),
             member_tokens: HashMap::new(),
             member_queue: VecDeque::new(),
+            is_channels_turn: false,
             woken: VecDeque::new(),
             channel_queue: VecDeque::new(),
             is_skip_budget_spent: false,
@@ -370,8 +374,8 @@ impl Session {
             if let Some(channel) = self.channels.get_mut(&number) {
                 channel.cursor.handle_wake_many(PASSED_WAKES_MAX);
                 self.channel_queue.push_back(number);
-            } else {
-                self.member_queue.extend(self.member_tokens.get(&number));
+            } else if let Some(&member) = self.member_tokens.get(&number) {
+                self.queue_member(member);
             }
         }
     }

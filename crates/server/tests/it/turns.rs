@@ -7,16 +7,16 @@
 use std::io::Write as _;
 
 use dunlin::Node;
-use dunlin::topic::{Retention, TopicConfig};
+use dunlin::topic::{Publish as _, Retention, TopicConfig};
 use dunlin::wire::{
-    FLAG_ACK, FromClient, FromNode, NamedTopic, OnGap, OpenPublisher, Ping, Publish, PublishHeader, StartAt,
-    Subscribe,
+    FLAG_ACK, FromClient, FromNode, GroupKind, JoinGroup, NamedTopic, OnGap, OpenPublisher, Ping, Publish,
+    PublishHeader, StartAt, Subscribe,
 };
 use dunlin_server::Server;
 
 use crate::nats_peer::{NatsPeer, serve_nats};
 use crate::peer::{Peer, frames};
-use crate::serve;
+use crate::{serve, serve_with};
 
 const PLENTY: u64 = 1 << 40;
 /// Number of the topics `many.*`. Their search and their channels take many turns.
@@ -114,6 +114,83 @@ fn number_of_a_large_subscription_can_be_used_again() {
         _ => None,
     });
     assert_eq!(logs, Some(TOPICS));
+}
+
+fn join(number: u32, topic: &'static str, group: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    FromClient::JoinGroup(JoinGroup {
+        subscription: number,
+        credit: PLENTY,
+        kind: GroupKind::Share,
+        start: StartAt::Earliest,
+        claim_ms: 0,
+        attempts_max: 0,
+        dead_letter: "",
+        topic,
+        group,
+        member: "",
+    })
+    .encode(&mut bytes);
+    bytes
+}
+
+#[test]
+fn channels_of_an_ended_subscription_leave_room_for_a_membership() {
+    let (node, server) = serve_with(|config| config.limits.channels_max = TOPICS as usize);
+    create_topics(&node);
+    let mut peer = Peer::connect(&server);
+    peer.send(subscribe_to_all(1));
+    peer.await_subscribed();
+    let mut bytes = Vec::new();
+    FromClient::Unsubscribe { subscription: 1 }.encode(&mut bytes);
+    bytes.extend(join(2, "many.0", "g"));
+    peer.stream.write_all(&bytes).unwrap();
+    let mut next = || {
+        peer.next(|message| match message {
+            FromNode::SubscriptionEnded(ended) => Some(("ended", ended.subscription)),
+            FromNode::Subscribed(subscribed) => Some(("subscribed", subscribed.subscription)),
+            _ => None,
+        })
+    };
+    assert_eq!(next(), Some(("ended", 1)));
+    assert_eq!(next(), Some(("subscribed", 2)));
+}
+
+#[test]
+fn memberships_with_many_records_do_not_delay_a_subscription() {
+    const GROUPS: u32 = 80;
+    const RECORDS: usize = 1_000;
+    let (node, server) = serve();
+    let mut publisher = node.publisher("jobs").unwrap();
+    for _ in 0..RECORDS {
+        publisher.publish("job").unwrap();
+    }
+    node.publisher("watched").unwrap().publish("x").unwrap();
+    let mut bytes: Vec<u8> =
+        (1..=GROUPS).flat_map(|number| join(number, "jobs", &format!("g{number}"))).collect();
+    FromClient::Subscribe(Subscribe {
+        subscription: GROUPS + 1,
+        credit: PLENTY,
+        start: StartAt::Earliest,
+        on_gap: OnGap::Oldest,
+        registered: false,
+        pattern: "watched",
+        name: "",
+    })
+    .encode(&mut bytes);
+    let mut peer = Peer::connect(&server);
+    peer.stream.write_all(&bytes).unwrap();
+    let mut delivered = 0;
+    let came = peer.next(|message| match message {
+        FromNode::Deliver(deliver) => {
+            delivered += deliver.records.len();
+            None
+        }
+        FromNode::Batch(_) => Some(()),
+        _ => None,
+    });
+    assert_eq!(came, Some(()));
+    assert!(delivered < GROUPS as usize * RECORDS / 2, "{delivered} records came before");
 }
 
 #[test]

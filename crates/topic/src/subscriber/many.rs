@@ -169,11 +169,11 @@ impl ManyCursors {
         cursor.log().follows_any(self.cursors().map(|other| &**other.log()))
     }
 
-    /// Queues the cursors that need not wait for the end of another log any longer.
-    fn queue_released(&mut self) {
+    /// Queues those cursors that have waited for the end of this log and need not wait any longer.
+    fn queue_released(&mut self, ended: &Log) {
         for token in std::mem::take(&mut self.held) {
             let Some(Some(cursor)) = self.cursors.get(token as usize) else { continue };
-            if self.is_held(cursor) {
+            if !cursor.log().follows_any([ended]) || self.is_held(cursor) {
                 self.held.push_back(token);
             } else {
                 self.ready.push_back(token);
@@ -296,7 +296,7 @@ impl ManyCursors {
         if let Some(mut cursor) = self.cursors.get_mut(token as usize).and_then(Option::take) {
             cursor.leave(waiter, token);
             self.free.push(token);
-            self.queue_released();
+            self.queue_released(cursor.log());
         }
     }
 

@@ -162,7 +162,9 @@ impl Session {
         if started.is_err() && is_inbox(subject) {
             self.inboxes.close(subject);
         }
-        Ok(started?)
+        started?;
+        // If this fails, the subscription has ended, and no longer uses its inbox.
+        Ok(self.read_starting_logs()?)
     }
 
     fn start_subscription(
@@ -198,7 +200,7 @@ impl Session {
         self.subscriptions.insert(number, subscription);
         self.by_sid.insert(sid.into(), number);
         self.starting = Some(StartingSubscription { number, logs: logs.into(), search, is_stale: false });
-        self.read_starting_logs()
+        Ok(())
     }
 
     /// Lets the newest subscription read its logs, as many as this turn allows. If a log cannot be read, ends the
@@ -434,7 +436,7 @@ impl Session {
     /// Opens the channels whose start positions have been found.
     pub(super) fn poll_opening(&mut self, cx: &mut Context<'_>) {
         let mut found = Vec::new();
-        self.delivery.add_scan(self.opening.len());
+        self.delivery.add_repeated_scan(self.opening.len());
         for (&channel, opening) in &mut self.opening {
             if let Poll::Ready(cursor) = Pin::new(&mut opening.cursor).poll(cx) {
                 found.push((channel, cursor));
@@ -483,10 +485,19 @@ impl Session {
         log.follows_any(others.chain(opening.map(|opening| &*opening.log)))
     }
 
-    /// Queues the channels that need not wait for the end of another log any longer.
-    fn queue_released_channels(&mut self) {
-        let must_wait = |channel: &Channel| self.must_hold(channel.subscription, channel.cursor.log());
-        let is_released = |number: &u32| self.channels.get(number).is_none_or(|channel| !must_wait(channel));
+    /// Queues those channels of the subscription that need not wait for the end of another log any longer. If `ended`
+    /// states the log that has ended, looks only at channels that waited for it.
+    fn queue_released_channels(&mut self, subscription: u32, ended: Option<&Log>) {
+        self.delivery.add_scan(self.held.len());
+        let has_waited = |channel: &Channel| {
+            channel.subscription == subscription
+                && ended.is_none_or(|ended| channel.cursor.log().follows_any([ended]))
+        };
+        let is_released = |number: &u32| {
+            self.channels.get(number).is_none_or(|channel| {
+                has_waited(channel) && !self.must_hold(subscription, channel.cursor.log())
+            })
+        };
         let released: Vec<u32> = self.held.iter().copied().filter(is_released).collect();
         for number in released {
             self.held.remove(&number);
@@ -544,7 +555,7 @@ impl Session {
         } else if max.is_none() {
             let opening = std::mem::take(&mut subscription.opening);
             opening.iter().for_each(|channel| drop(self.opening.remove(channel)));
-            self.queue_released_channels();
+            self.queue_released_channels(number, None);
             self.drain_subscription(number);
         }
     }
@@ -601,6 +612,6 @@ impl Session {
                 self.end_subscription(channel.subscription);
             }
         }
-        self.queue_released_channels();
+        self.queue_released_channels(channel.subscription, Some(channel.cursor.log()));
     }
 }

@@ -75,7 +75,9 @@ impl Session {
     }
 
     fn send_goodbye_if_due(&mut self) {
-        let all_responded = self.control_requests.all_responded() && self.task_requests.all_responded();
+        let all_responded = self.ending.is_empty()
+            && self.control_requests.all_responded()
+            && self.task_requests.all_responded();
         let Phase::Closing(closing) = &mut self.phase else { return };
         if all_responded && std::mem::take(&mut closing.goodbye_pending) {
             let numbers = [ALL_ANSWERED, 0, 0];
@@ -127,6 +129,7 @@ impl Session {
         if self.outbound.is_empty()
             && self.stream.is_flushed()
             && self.pending_acks.is_empty()
+            && self.announcing.is_empty()
             && self.ending.is_empty()
             && self.control_requests.all_responded()
             && self.task_requests.all_responded()

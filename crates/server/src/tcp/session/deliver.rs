@@ -32,13 +32,13 @@ impl Session {
             self.announce(cx);
             self.send_control_results();
             self.send_task_results();
-            self.deliver_to_members();
+            let skips_members = !self.deliver_if_members_are_next();
             self.select_channels(&mut scratch.selected, pace);
             if self.outbound.is_empty() && scratch.selected.is_empty() {
                 let flushed = self.poll_flush_buffered(cx)?;
-                // If the session has skipped as many records as it may, the queue still has channels to read from, so
-                // the session must not sleep.
-                return Ok(if self.is_skip_budget_spent { RoundProgress::Some } else { flushed });
+                // The queues may still contain channels or members to serve, so the session must not sleep.
+                let is_unfinished = self.is_skip_budget_spent || skips_members;
+                return Ok(if is_unfinished { RoundProgress::Some } else { flushed });
             }
             if self.write(scratch)? {
                 if !scratch.moves.is_empty() {
@@ -56,6 +56,22 @@ impl Session {
                 Ok(RoundProgress::Some)
             }
         }
+    }
+
+    /// Delivers records to members of groups, and returns true. If the members filled the output or spent the turn the
+    /// last time and channels are queued, delivers nothing and returns false, because it is the channels' turn. Without
+    /// such turns, groups with many records would leave no room for channels.
+    fn deliver_if_members_are_next(&mut self) -> bool {
+        let has_room = self.outbound.control.len() <= CONTROL_BYTES_MAX;
+        if self.delivery.is_spent() || !has_room {
+            return true;
+        }
+        if std::mem::take(&mut self.is_channels_turn) && !self.channel_queue.is_empty() {
+            return false;
+        }
+        self.deliver_to_members();
+        self.is_channels_turn = self.outbound.control.len() > CONTROL_BYTES_MAX || self.delivery.is_spent();
+        true
     }
 
     /// Flushes bytes that were written to the stream, but that the socket has not taken yet.

@@ -59,6 +59,7 @@ impl Session {
         let texts = join.topic.len() + join.group.len() + join.member.len();
         let charge = charge_subscriptions(&self.node, 1, texts).map_err(|error| Refused::from(&error))?;
         let token = self.channel_last + 1;
+        self.commands.add_scan(self.members.len());
         let mut group_member = self.open_membership(join, token)?;
         // Another node must know to which epoch the delivered records belong. While the topic moves to another owner,
         // the logs may already be in the next owner's epoch.
@@ -101,7 +102,7 @@ impl Session {
         member.count_sent(changes_bytes);
         self.members.insert(join.subscription, member);
         self.member_tokens.insert(token, join.subscription);
-        self.member_queue.push_back(join.subscription);
+        self.queue_member(join.subscription);
         Ok(())
     }
 
@@ -157,7 +158,7 @@ impl Session {
         }
         if member.leave_progress.is_none() {
             member.begin_leaving();
-            return self.member_queue.push_back(number);
+            return self.queue_member(number);
         }
         if let Some(member) = self.members.remove(&number) {
             self.member_tokens.remove(&member.channels[0]);
@@ -227,13 +228,13 @@ impl Session {
                 share.consume(partition as u16, consumed.position.seq);
             }
         }
-        self.member_queue.push_back(number);
+        self.queue_member(number);
     }
 
     pub(super) fn claim(&mut self, claim: Claim) {
         if let Some(member) = self.members.get_mut(&claim.subscription) {
             member.requested = member.requested.max(claim.wanted);
-            self.member_queue.push_back(claim.subscription);
+            self.queue_member(claim.subscription);
         }
     }
 
@@ -281,7 +282,17 @@ impl Session {
             }
         }
         self.outbound.push(FromNode::Settled(Settled { request, settled, stale: MessageList::new(&stale) }));
-        self.member_queue.push_back(subscription);
+        self.queue_member(subscription);
+    }
+
+    /// Queues a member that may have something to send, unless it is queued already. The queue thus does not grow with
+    /// the messages of a client that sends them faster than the members are served.
+    pub(super) fn queue_member(&mut self, number: u32) {
+        if let Some(member) = self.members.get_mut(&number)
+            && !std::mem::replace(&mut member.is_queued, true)
+        {
+            self.member_queue.push_back(number);
+        }
     }
 
     /// Delivers records to each member in the queue.
@@ -293,11 +304,12 @@ impl Session {
             let Some(number) = self.member_queue.pop_front() else { return };
             self.delivery.add(COMMAND_WORK);
             let Some(member) = self.members.get_mut(&number) else { continue };
+            member.is_queued = false;
             match member.deliver(&mut self.outbound.control) {
                 DeliveryOutcome::Waiting => {}
-                DeliveryOutcome::More => self.member_queue.push_back(number),
+                DeliveryOutcome::More => self.queue_member(number),
                 DeliveryOutcome::Skipped => {
-                    self.member_queue.push_back(number);
+                    self.queue_member(number);
                     self.is_skip_budget_spent = true;
                     return;
                 }
@@ -311,7 +323,8 @@ impl Session {
 
     /// Queues all members, because the time of a claim or of a delay may have ended.
     pub(super) fn queue_all_members(&mut self) {
-        self.member_queue.extend(self.members.keys());
+        let numbers: Vec<u32> = self.members.keys().copied().collect();
+        numbers.into_iter().for_each(|number| self.queue_member(number));
     }
 
     fn remove_ended_member(&mut self, number: u32, why: &SubscribeError) {

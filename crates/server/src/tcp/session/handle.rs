@@ -34,16 +34,11 @@ impl Session {
         HandleOutcome::Handled
     }
 
-    /// Whether the message starts a subscription or membership with the number of a subscription that has not ended
-    /// completely.
-    fn must_await_end(&mut self, message: &FromClient<'_>) -> bool {
-        let number = match message {
-            FromClient::Subscribe(subscribe) => subscribe.subscription,
-            FromClient::JoinGroup(join) => join.subscription,
-            _ => return false,
-        };
-        self.commands.add_scan(self.ending.len());
-        self.ending.iter().any(|ending| ending.number == number)
+    /// Whether the message starts a subscription or membership while subscriptions have not ended completely. It then
+    /// waits: it may have the number of such a subscription, whose channels also count towards the limits until they
+    /// have ended.
+    fn must_await_end(&self, message: &FromClient<'_>) -> bool {
+        !self.ending.is_empty() && matches!(message, FromClient::Subscribe(_) | FromClient::JoinGroup(_))
     }
 
     fn handle_open(&mut self, message: FromClient<'_>) {

@@ -258,7 +258,7 @@ impl Session {
 
     /// Opens those pending channels whose start position is known now.
     fn poll_opening(&mut self, cx: &mut Context<'_>) {
-        self.delivery.add_scan(self.opening.len());
+        self.delivery.add_repeated_scan(self.opening.len());
         self.poll_opening_from(0, cx);
     }
 
@@ -295,11 +295,17 @@ impl Session {
         log.follows_any(others.chain(held.map(|held| &**held.cursor.log())))
     }
 
-    /// Opens the subscription's held channels, except for those that must wait longer.
-    fn open_held_channels(&mut self, number: u32) {
-        let mut held = Vec::new();
-        while let Some(at) = self.held.iter().position(|held| held.subscription == number) {
-            held.push(self.held.swap_remove(at));
+    /// Opens the subscription's held channels that waited for the end of this log, except for those that must wait
+    /// longer.
+    fn open_held_channels(&mut self, number: u32, ended: &Log) {
+        self.delivery.add_scan(self.held.len());
+        let (mut held, mut at) = (Vec::new(), 0);
+        while let Some(waiting) = self.held.get(at) {
+            if waiting.subscription == number && waiting.cursor.log().follows_any([ended]) {
+                held.push(self.held.swap_remove(at));
+            } else {
+                at += 1;
+            }
         }
         held.sort_by_key(|held| held.cursor.log().number());
         held.into_iter().for_each(|held| self.open_channel(number, held.cursor, held.charge));
@@ -478,7 +484,7 @@ impl Session {
         } else if !more && subscription.unannounced.is_empty() {
             self.end_subscription(channel.subscription, &Refused::from(&SubscribeError::Closed));
         } else {
-            self.open_held_channels(channel.subscription);
+            self.open_held_channels(channel.subscription, channel.cursor.log());
         }
     }
 }

@@ -26,6 +26,8 @@ pub(in super::super) struct GroupMembership {
     pub(super) returns_unconsumed: bool,
     /// How far the member has left the group; `None` until it begins to leave.
     pub(super) leave_progress: Option<LeaveProgress>,
+    /// Whether the membership is in the session's queue of members.
+    pub(super) is_queued: bool,
     _charge: MemoryCharge,
 }
 
@@ -170,6 +172,7 @@ impl GroupMembership {
             delivered: 0,
             returns_unconsumed,
             leave_progress: None,
+            is_queued: false,
             _charge: charge,
         }
     }
