@@ -230,11 +230,14 @@ impl SubscriptionReader {
         self.open_channels += 1;
     }
 
-    /// Opens the held channels, except for those that must wait longer.
-    fn open_held_channels(&mut self) {
-        let mut held = std::mem::take(&mut self.held);
-        held.sort_by_key(|(cursor, _)| cursor.log().number());
-        held.into_iter().for_each(|(cursor, charge)| self.open_channel(cursor, charge));
+    /// Opens the held channels that need not wait any longer, after a log of the topic `ended` has ended.
+    fn open_held_channels(&mut self, ended: &str) {
+        let held = std::mem::take(&mut self.held).into_iter();
+        let (mut same_topic, others): (Vec<_>, Vec<_>) =
+            held.partition(|(cursor, _)| cursor.name().topic == ended);
+        self.held = others;
+        same_topic.sort_by_key(|(cursor, _)| cursor.log().number());
+        same_topic.into_iter().for_each(|(cursor, charge)| self.open_channel(cursor, charge));
     }
 
     /// The waiter that new records notify.
@@ -371,13 +374,14 @@ impl SubscriptionReader {
             }
             ReadProgress::Ended => {
                 let lost = channel.cursor.has_ended_at_gap();
+                let name = Arc::clone(channel.cursor.name());
                 channel.cursor.leave(&self.waiter, number);
                 self.channels[number as usize] = None;
                 self.open_channels -= 1;
                 if lost {
                     return Err(status(&Refused::from(&SubscribeError::Lost)));
                 }
-                self.open_held_channels();
+                self.open_held_channels(&name.topic);
             }
         }
         Ok(())

@@ -169,11 +169,11 @@ impl ManyCursors {
         cursor.log().follows_any(self.cursors().map(|other| &**other.log()))
     }
 
-    /// Queues the cursors that need not wait for the end of another log any longer.
-    fn queue_released(&mut self) {
+    /// Queues the cursors that need not wait any longer, after a log of the topic `ended` has ended.
+    fn queue_released(&mut self, ended: &str) {
         for token in std::mem::take(&mut self.held) {
             let Some(Some(cursor)) = self.cursors.get(token as usize) else { continue };
-            if self.is_held(cursor) {
+            if cursor.name().topic != ended || self.is_held(cursor) {
                 self.held.push_back(token);
             } else {
                 self.ready.push_back(token);
@@ -208,6 +208,11 @@ impl ManyCursors {
             if self.current.is_none() {
                 self.current = self.ready.pop_front();
                 self.reads = 0;
+                // The entry may be of an earlier log, whose place in `cursors` a held cursor has taken.
+                if self.current.is_some_and(|token| self.held.contains(&token)) {
+                    self.current = None;
+                    continue;
+                }
             }
             let Some(token) = self.current else { return Ok(self.empty_outcome()) };
             self.reads += 1;
@@ -296,7 +301,7 @@ impl ManyCursors {
         if let Some(mut cursor) = self.cursors.get_mut(token as usize).and_then(Option::take) {
             cursor.leave(waiter, token);
             self.free.push(token);
-            self.queue_released();
+            self.queue_released(&cursor.name().topic);
         }
     }
 

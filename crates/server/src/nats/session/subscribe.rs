@@ -483,9 +483,17 @@ impl Session {
         log.follows_any(others.chain(opening.map(|opening| &*opening.log)))
     }
 
-    /// Queues the channels that need not wait for the end of another log any longer.
-    fn queue_released_channels(&mut self) {
-        let must_wait = |channel: &Channel| self.must_hold(channel.subscription, channel.cursor.log());
+    /// Queues the channels that need not wait any longer, after a log of the topic `ended` has ended. `None` means that
+    /// logs of several topics have ended.
+    fn queue_released_channels(&mut self, ended: Option<&str>) {
+        if self.held.is_empty() {
+            return;
+        }
+        self.delivery.add_scan(self.held.len());
+        let must_wait = |channel: &Channel| {
+            ended.is_some_and(|ended| channel.cursor.name().topic != ended)
+                || self.must_hold(channel.subscription, channel.cursor.log())
+        };
         let is_released = |number: &u32| self.channels.get(number).is_none_or(|channel| !must_wait(channel));
         let released: Vec<u32> = self.held.iter().copied().filter(is_released).collect();
         for number in released {
@@ -502,6 +510,9 @@ impl Session {
         cursor: Cursor,
         charge: MemoryCharge,
     ) {
+        if cursor.log().may_follow() {
+            self.delivery.add_scan(self.channels.len() + self.opening.len());
+        }
         let is_held = self.must_hold(number, cursor.log());
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return };
         subscription.channels.insert(channel);
@@ -544,7 +555,7 @@ impl Session {
         } else if max.is_none() {
             let opening = std::mem::take(&mut subscription.opening);
             opening.iter().for_each(|channel| drop(self.opening.remove(channel)));
-            self.queue_released_channels();
+            self.queue_released_channels(None);
             self.drain_subscription(number);
         }
     }
@@ -601,6 +612,6 @@ impl Session {
                 self.end_subscription(channel.subscription);
             }
         }
-        self.queue_released_channels();
+        self.queue_released_channels(Some(&channel.cursor.name().topic));
     }
 }

@@ -295,17 +295,21 @@ impl Session {
         log.follows_any(others.chain(held.map(|held| &**held.cursor.log())))
     }
 
-    /// Opens the subscription's held channels, except for those that must wait longer.
-    fn open_held_channels(&mut self, number: u32) {
-        let mut held = Vec::new();
-        while let Some(at) = self.held.iter().position(|held| held.subscription == number) {
-            held.push(self.held.swap_remove(at));
-        }
-        held.sort_by_key(|held| held.cursor.log().number());
-        held.into_iter().for_each(|held| self.open_channel(number, held.cursor, held.charge));
+    /// Opens the subscription's held channels that need not wait any longer, after a log of the topic `ended` has ended.
+    fn open_held_channels(&mut self, number: u32, ended: &str) {
+        let is_of_topic =
+            |held: &HeldChannel| held.subscription == number && held.cursor.name().topic == ended;
+        let (mut same_topic, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.held).into_iter().partition(is_of_topic);
+        self.held = others;
+        same_topic.sort_by_key(|held| held.cursor.log().number());
+        same_topic.into_iter().for_each(|held| self.open_channel(number, held.cursor, held.charge));
     }
 
     fn open_channel(&mut self, number: u32, cursor: Cursor, charge: MemoryCharge) {
+        if cursor.log().may_follow() {
+            self.delivery.add_scan(self.channels.len() + self.opening.len() + self.held.len());
+        }
         if self.must_hold(number, cursor.log()) {
             return self.held.push(HeldChannel { subscription: number, cursor, charge });
         }
@@ -467,7 +471,7 @@ impl Session {
         channel.cursor.leave(&self.waiter, number);
         let lost = channel.cursor.has_ended_at_gap();
         let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) else { return };
-        self.delivery.add_scan(subscription.channels.len());
+        self.delivery.add_scan(subscription.channels.len() + self.held.len());
         subscription.channels.retain(|&other| other != number);
         let more = subscription.newcomers.is_some()
             || !subscription.channels.is_empty()
@@ -478,7 +482,7 @@ impl Session {
         } else if !more && subscription.unannounced.is_empty() {
             self.end_subscription(channel.subscription, &Refused::from(&SubscribeError::Closed));
         } else {
-            self.open_held_channels(channel.subscription);
+            self.open_held_channels(channel.subscription, &channel.cursor.name().topic);
         }
     }
 }
