@@ -1,6 +1,7 @@
 //! Writes lost records to the operator's log, and limits how often the log names the same topic.
 //!
-//! Limit: [`REPORTS_MAX`] reports for each topic wait; further ones are joined with the last of them.
+//! Limit: [`REPORTS_MAX`] reports for each topic and cause wait. The records and ranges of further ones are added to the
+//! last of them.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,7 @@ use dunlin::topic::{LossCause, LossReport};
 
 /// Shortest time between two writes about one topic, ns.
 const REPORT_INTERVAL_NS: u64 = 10_000_000_000;
-/// The maximum number of reports about one topic that are written at the same time.
+/// The maximum number of reports about one topic and cause that are written at the same time.
 const REPORTS_MAX: usize = 4;
 
 /// The losses that were not written to the log yet, by topic.
@@ -33,13 +34,17 @@ impl LossLog {
                 (other.log.partition, other.cause, other.first.epoch)
                     == (report.log.partition, report.cause, report.first.epoch)
             };
+            let has_same_cause = |other: &LossReport| other.cause == report.cause;
+            let with_same_cause = waiting.iter().filter(|&other| has_same_cause(other)).count();
             match waiting.iter().position(is_same) {
                 Some(at) => waiting[at].add(&report),
-                None if waiting.len() < REPORTS_MAX => waiting.push(report),
-                None => waiting.iter_mut().last().into_iter().for_each(|last| {
-                    last.records += report.records;
-                    last.ranges += report.ranges;
-                }),
+                None if with_same_cause < REPORTS_MAX => waiting.push(report),
+                None => {
+                    if let Some(at) = waiting.iter().rposition(has_same_cause) {
+                        waiting[at].records += report.records;
+                        waiting[at].ranges += report.ranges;
+                    }
+                }
             }
         }
     }
@@ -137,5 +142,17 @@ mod tests {
         assert_eq!(due, [LossReport { records: 45, ranges: 9, ..report("a", 20, 104) }]);
         assert!(log.take_due(60 * S).iter().all(|report| report.log.topic == "b"));
         assert!(log.take_due(90 * S).is_empty() && log.topics.is_empty());
+    }
+
+    #[test]
+    fn losses_with_different_causes_are_logged_separately() {
+        let mut log = LossLog::default();
+        let in_epoch = |epoch: u32| LossReport { first: Position { epoch, seq: 1 }, ..report("a", 1, 5) };
+        log.add((1..=6).map(in_epoch).collect());
+        let damaged = LossReport { cause: LossCause::Damaged, ..report("a", 1, 2) };
+        log.add(vec![damaged.clone()]);
+        let due = log.take_due(S);
+        let records: Vec<u64> = due.iter().map(|report| report.records).collect();
+        assert_eq!((records, due.last()), (vec![5, 5, 5, 15, 2], Some(&damaged)));
     }
 }

@@ -137,7 +137,7 @@ struct LostRanges {
     /// Disjoint ranges that were counted, in ascending order: the epoch, and the first and last sequence number. The
     /// last sequence number is `u64::MAX` if the end is unknown.
     counted: Vec<(u32, u64, u64)>,
-    /// Reports from the time before the log was connected to the node's [`LossReports`].
+    /// Reports from the time before the log was connected to the node's [`LossReports`], one for each cause and epoch.
     unreported: Vec<LossReport>,
 }
 
@@ -174,6 +174,15 @@ impl LostRanges {
                 .for_each(|second| second.1 = first);
         }
         fresh
+    }
+
+    fn keep_unreported(&mut self, report: LossReport) {
+        let key = |report: &LossReport| (report.cause, report.first.epoch);
+        match self.unreported.iter().position(|earlier| key(earlier) == key(&report)) {
+            Some(at) => self.unreported[at].add(&report),
+            None if self.unreported.len() < RANGES_MAX => self.unreported.push(report),
+            None => {}
+        }
     }
 }
 
@@ -228,8 +237,7 @@ impl Log {
                 drop(ranges);
                 reports.add(self.number, report);
             }
-            None if ranges.unreported.len() < RANGES_MAX => ranges.unreported.push(report),
-            None => {}
+            None => ranges.keep_unreported(report),
         }
     }
 

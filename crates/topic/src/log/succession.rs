@@ -29,10 +29,16 @@ impl Log {
         self.follows_deleted.store(true, Ordering::Relaxed);
     }
 
+    /// Whether [`follows_any`](Log::follows_any) looks at the other logs: a deleted topic with the same name may still
+    /// have subscribers.
+    pub fn may_follow(&self) -> bool {
+        self.follows_deleted.load(Ordering::Relaxed)
+    }
+
     /// Whether a subscription that reads the logs `others` has to deliver one of them to its end before it reads this
     /// log, because this log belongs to a later topic with the same name. For most logs, looks at none of `others`.
     pub fn follows_any<'a>(&self, others: impl IntoIterator<Item = &'a Log>) -> bool {
-        self.follows_deleted.load(Ordering::Relaxed) && others.into_iter().any(|other| self.follows(other))
+        self.may_follow() && others.into_iter().any(|other| self.follows(other))
     }
 
     fn follows(&self, other: &Log) -> bool {

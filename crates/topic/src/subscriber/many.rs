@@ -208,6 +208,11 @@ impl ManyCursors {
             if self.current.is_none() {
                 self.current = self.ready.pop_front();
                 self.reads = 0;
+                // The entry may be of an earlier log, whose place in `cursors` a held cursor has taken.
+                if self.current.is_some_and(|token| self.held.contains(&token)) {
+                    self.current = None;
+                    continue;
+                }
             }
             let Some(token) = self.current else { return Ok(self.empty_outcome()) };
             self.reads += 1;

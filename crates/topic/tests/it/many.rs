@@ -130,6 +130,29 @@ fn deleted_topic_is_read_to_its_end_before_a_later_one() {
     assert_eq!(positions, [300]);
 }
 
+/// The first log is queued twice, so that one entry is left when the log has ended and its place is free.
+#[test]
+fn later_topic_is_held_in_the_place_of_an_ended_log() {
+    let new_logs = NewLogs::new();
+    let topics = ["gone", "t", "t"].map(|name| named(name, 1 << 20, MANUAL));
+    let mut reader = subscriber_of(&topics[..2], Some(Arc::clone(&new_logs)), MANUAL);
+    topics[..2].iter().for_each(|topic| publish(topic, 1));
+    reader.drain(usize::MAX, |_| ()).unwrap();
+    let ended = &topics[0].logs()[0];
+    for _ in 0..2 {
+        reader.resync(ended.name(), Resync::After(ended.last())).unwrap();
+    }
+    topics[0].close();
+    assert!(matches!(reader.try_next().unwrap(), Some(Event::Notice(Notice::Deleted { .. }))));
+    topics[2].logs()[0].set_follows_deleted();
+    new_logs.add(topics[2].logs()[0].clone(), None);
+    publish(&topics[2], 1);
+    assert!(reader.try_next().unwrap().is_none(), "the deleted topic has not ended yet");
+    topics[1].close();
+    assert!(matches!(reader.try_next().unwrap(), Some(Event::Notice(Notice::Deleted { .. }))));
+    assert!(matches!(reader.try_next().unwrap(), Some(Event::Record(_))));
+}
+
 #[test]
 fn deletion_is_delivered_after_the_last_record_of_the_topic() {
     let topics = [named("staying", 1 << 20, MANUAL), named("going", 1 << 20, MANUAL)];

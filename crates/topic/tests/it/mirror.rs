@@ -212,6 +212,22 @@ fn metric_counts_lost_records_of_a_restarted_topic() {
     assert_eq!((taken[0].first, taken[0].last), (Position { epoch: 1, seq: 4 }, None));
 }
 
+/// A node finds damage before it knows the topic.
+#[test]
+fn metric_counts_all_losses_before_the_topic_is_known() {
+    const RANGES: u64 = 200;
+    let topic = Topic::new("t", Arc::new(config(64 << 10)), &budget(), MANUAL, 2).unwrap();
+    for seq in (1..).step_by(3).take(RANGES as usize) {
+        topic.logs()[0].record_loss(LossCause::Damaged, Position { epoch: 1, seq }, Some(seq + 1));
+    }
+    let reports = Arc::<LossReports>::default();
+    topic.report_losses_to(&reports);
+    let damaged = reports.totals().into_iter().find(|totals| totals.cause == LossCause::Damaged).unwrap();
+    assert_eq!((damaged.ranges, damaged.records), (RANGES, 2 * RANGES));
+    let taken = reports.take();
+    assert_eq!((taken.len(), taken[0].first.seq, taken[0].last), (1, 1, Some(3 * RANGES - 1)));
+}
+
 #[test]
 fn records_published_to_a_mirror_are_appended_by_the_owner() {
     let owned = small_topic();

@@ -513,6 +513,9 @@ impl Session {
         cursor: Cursor,
         charge: MemoryCharge,
     ) {
+        if cursor.log().may_follow() {
+            self.delivery.add_scan(self.channels.len() + self.opening.len());
+        }
         let is_held = self.must_hold(number, cursor.log());
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return };
         subscription.channels.insert(channel);

@@ -312,6 +312,9 @@ impl Session {
     }
 
     fn open_channel(&mut self, number: u32, cursor: Cursor, charge: MemoryCharge) {
+        if cursor.log().may_follow() {
+            self.delivery.add_scan(self.channels.len() + self.opening.len() + self.held.len());
+        }
         if self.must_hold(number, cursor.log()) {
             return self.held.push(HeldChannel { subscription: number, cursor, charge });
         }
@@ -473,7 +476,7 @@ impl Session {
         channel.cursor.leave(&self.waiter, number);
         let lost = channel.cursor.has_ended_at_gap();
         let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) else { return };
-        self.delivery.add_scan(subscription.channels.len());
+        self.delivery.add_scan(subscription.channels.len() + self.held.len());
         subscription.channels.retain(|&other| other != number);
         let more = subscription.newcomers.is_some()
             || !subscription.channels.is_empty()
