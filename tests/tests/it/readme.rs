@@ -68,10 +68,11 @@ impl Dev {
 fn snippet(language: &str) -> String {
     let page = std::fs::read_to_string(root().join("README.md")).expect("the page is there");
     let chapter = page.split("\n## ").find(|chapter| chapter.starts_with("In your language\n"));
-    let fence = format!("```{language}\n");
+    let fence = format!("```{language}");
     let mut programs = chapter.expect("the page has the chapter").split(&fence).skip(1);
-    let program =
-        programs.next().and_then(|rest| rest.split("```").next()).expect("the README has this language");
+    // The rest of the fence's line says how other tests run the block.
+    let program = programs.next().and_then(|rest| rest.split("```").next());
+    let (_, program) = program.and_then(|text| text.split_once('\n')).expect("the README has this language");
     assert!(programs.next().is_none(), "one program in {language}");
     program.to_owned()
 }

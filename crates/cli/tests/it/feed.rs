@@ -381,7 +381,7 @@ fn replay_of_a_truncated_recording_warns() {
     let bytes = fs::read(&log).unwrap();
     fs::write(&log, &bytes[..bytes.len() / 2]).unwrap();
     let err = replay(&recording);
-    assert!(err.contains("may be missing: md.BTC-USD has "), "{err}");
+    assert!(err.contains("may be missing: topic md.BTC-USD has "), "{err}");
     let err = replay(&topic);
     assert!(err.contains("may be missing: not closed: "), "{err}");
 }

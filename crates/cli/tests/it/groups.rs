@@ -52,7 +52,10 @@ fn error_for_a_subject_used_as_a_topic_names_the_right_topic() {
     }
     for refused in [node.run(&["pub", "orders", "x"]), node.run(&["sub", "orders", "--idle", "1s"])] {
         assert_eq!(refused.code, Some(1), "{refused:?}");
-        assert!(refused.err.contains("owns \"orders.>\"") && !refused.err.contains("Create"), "{refused:?}");
+        assert!(
+            refused.err.contains("owns the subjects \"orders.>\"") && !refused.err.contains("Create"),
+            "{refused:?}"
+        );
     }
 }
 

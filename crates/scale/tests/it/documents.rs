@@ -103,7 +103,7 @@ fn scaling_plan_contains_worker_count_cost_and_warnings() {
     let warnings = plan(&large, &DEMAND, &Prices::default(), &SimulatedNode::default()).warnings;
     assert_eq!(warnings, ["2.5 processors and 8 GiB do not fit onto a machine of type m6i.large"]);
     let warnings = plan(&other, &DEMAND, &Prices::default(), &SimulatedNode::default()).warnings;
-    assert!(warnings.iter().any(|warning| warning.contains("no m9.huge")), "{warnings:?}");
+    assert!(warnings.iter().any(|warning| warning.contains("no machine m9.huge")), "{warnings:?}");
     assert!(warnings.iter().any(|warning| warning.contains("odd")), "{warnings:?}");
 }
 

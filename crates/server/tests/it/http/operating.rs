@@ -85,7 +85,7 @@ fn error_of_a_refused_topic_names_the_reason_and_a_remedy() {
     let fixture = HttpServer::of(with_refused_topic(dir.path()), |_| ());
     let described = fixture.get("/v1/topics/orders");
     assert_eq!((described.status, described.code()), (500, "DISK_FAILED".to_owned()));
-    let why = "00000001.topic: it is missing";
+    let why = "00000001.topic: the file is missing";
     assert!(described.text().contains(why) && described.text().contains("dunlin topics delete orders"));
     let advice = described.json()["advice"].as_str().unwrap().to_owned();
     assert!(advice.contains("names a topic's files, restore them, or delete the topic"), "{advice}");
