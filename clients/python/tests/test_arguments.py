@@ -159,7 +159,7 @@ PAYLOAD_CALLS: list[tuple[str, Call]] = [
 
 
 @pytest.mark.parametrize(("make", "text"), BUFFERS)
-def test_buffers_without_meaning_are_no_payloads(
+def test_buffers_of_unsupported_types_are_refused_as_payloads(
     client: dunlin.Client, url: str, topic: str, make: Callable[[], Any], text: str
 ) -> None:
     client.create_topic(topic)
@@ -201,7 +201,7 @@ class Frame:
         return iter(["price", "size"])
 
 
-def test_keys_columns_and_single_bytes_are_no_payloads(client: dunlin.Client, topic: str) -> None:
+def test_dicts_tables_and_bytes_are_refused_as_payload_lists(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic)
     with client.publisher(topic) as publisher:
         out: Any = publisher

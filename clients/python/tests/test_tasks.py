@@ -392,7 +392,7 @@ def test_process_ended_by_a_real_time_signal_fails_only_its_task() -> None:
     slot.end()
 
 
-def test_memory_of_a_process_task_excludes_earlier_tasks() -> None:
+def test_reused_process_reports_memory_of_its_latest_task_only() -> None:
     try:
         Path("/proc/self/clear_refs").write_text("5")
         can_restart_peak = True

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dunlin_control::{
-    ControlCommand, ControlQuery, ControlQueryResult, ControlReply, FoundKeys, KeyWithItem, LeaseState,
+    ControlCommand, ControlQuery, ControlQueryResult, ControlReply, FoundKey, FoundKeys, LeaseState,
     prefix_end,
 };
 use dunlin_wire::ControlKind;
@@ -254,8 +254,8 @@ impl KvPage {
     }
 }
 
-impl From<KeyWithItem> for KvEntry {
-    fn from(KeyWithItem { key, item }: KeyWithItem) -> KvEntry {
+impl From<FoundKey> for KvEntry {
+    fn from(FoundKey { key, item }: FoundKey) -> KvEntry {
         let (created, modified, version, lease) = (item.created, item.modified, item.version, item.lease);
         KvEntry { key: key.to_vec(), value: item.value, created, modified, version, lease }
     }

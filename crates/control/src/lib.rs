@@ -37,7 +37,7 @@ pub use limits::ControlStateLimits;
 pub use lock::{LOCKS, LockStatus};
 pub use placement::{NODES, OwnerRequest, Placement, TOPICS, TopicKind, node_key, node_of, topic_key};
 pub use query::{ControlOutcome, ControlQuery, ControlQueryResult, LeaseState, NOT_SHOWN};
-pub use reply::{ControlReply, FoundKeys, KeyWithItem, OperationOutcome};
+pub use reply::{ControlReply, FoundKey, FoundKeys, OperationOutcome};
 pub use snapshot::{FrozenControlState, StateRestorer};
 pub use state::ControlState;
 

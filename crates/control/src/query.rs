@@ -2,7 +2,7 @@
 
 use crate::error::{ControlDecodeError, ControlRefusal};
 use crate::layout::{choice, decode, encode, layout};
-use crate::reply::{ControlReply, FoundKeys, KeyWithItem};
+use crate::reply::{ControlReply, FoundKey, FoundKeys};
 use crate::state::{ControlState, check_range};
 
 /// [`ControlQueryResult::Status`] contains this number in place of each total that the user may not see.
@@ -93,7 +93,7 @@ impl ControlState {
             ControlQuery::Get { key } => {
                 self.check_key(key)?;
                 let pair = self.keys.get_key_value(key);
-                let pair = pair.map(|(key, item)| KeyWithItem { key: key.clone(), item: item.clone() });
+                let pair = pair.map(|(key, item)| FoundKey { key: key.clone(), item: item.clone() });
                 let found = FoundKeys { items: Vec::from_iter(pair), more: false };
                 Ok(ControlQueryResult::Found { revision, found })
             }

@@ -58,7 +58,7 @@ layout! {
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct FoundKeys {
         /// The keys with their items.
-        pub items: Vec<KeyWithItem>,
+        pub items: Vec<FoundKey>,
         /// Whether the range has more keys than were returned.
         pub more: bool,
     }
@@ -67,7 +67,7 @@ layout! {
 layout! {
     /// A key with its value, its lease and its revisions.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct KeyWithItem {
+    pub struct FoundKey {
         /// The key.
         pub key: Key,
         /// The key's value, lease and revisions.

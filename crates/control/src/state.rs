@@ -13,7 +13,7 @@ use crate::limits::ControlStateLimits;
 use crate::lock;
 use crate::lock::LockQueue;
 use crate::placement::TopicIndex;
-use crate::reply::{ControlReply, FoundKeys, KeyWithItem};
+use crate::reply::{ControlReply, FoundKey, FoundKeys};
 use crate::revision_builder::RevisionBuilder;
 use crate::room::Growth;
 
@@ -151,7 +151,7 @@ impl ControlState {
                 found.more = true;
                 break;
             }
-            found.items.push(KeyWithItem { key: Key::from_slice(key), item: item.clone() });
+            found.items.push(FoundKey { key: Key::from_slice(key), item: item.clone() });
         }
         found
     }

@@ -7,7 +7,7 @@ use crate::effects::ControlEffects;
 use crate::error::ControlRefusal;
 use crate::item::KeyItem;
 use crate::limits::ControlStateLimits;
-use crate::reply::{ControlReply, FoundKeys, KeyWithItem, OperationOutcome};
+use crate::reply::{ControlReply, FoundKey, FoundKeys, OperationOutcome};
 use crate::revision_builder::RevisionBuilder;
 use crate::room::Growth;
 use crate::state::{CommandSource, ControlState, check_range};
@@ -86,7 +86,7 @@ impl RevisionBuilder<'_> {
             }
             KeyOperation::Get { key } => {
                 let pair = self.state.keys.get_key_value(key);
-                let pair = pair.map(|(key, item)| KeyWithItem { key: key.clone(), item: item.clone() });
+                let pair = pair.map(|(key, item)| FoundKey { key: key.clone(), item: item.clone() });
                 OperationOutcome::Found { found: limit_to_bytes(pair, bytes_left) }
             }
             KeyOperation::Range { start, end, limit } => {
@@ -99,7 +99,7 @@ impl RevisionBuilder<'_> {
 }
 
 /// Returns the key. If the key takes more than `bytes_left` bytes, returns no key, and sets `more` in the result.
-fn limit_to_bytes(pair: Option<KeyWithItem>, bytes_left: &mut u64) -> FoundKeys {
+fn limit_to_bytes(pair: Option<FoundKey>, bytes_left: &mut u64) -> FoundKeys {
     let Some(pair) = pair else { return FoundKeys::default() };
     match bytes_left.checked_sub(pair.item.bytes(&pair.key)) {
         Some(after) => {

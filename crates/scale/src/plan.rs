@@ -92,8 +92,8 @@ pub fn plan(
     warn(
         coordinator_cpu > 0.6,
         format!(
-            "the peak takes {:.0} % of the processor on which a coordinator schedules: divide the tenants \
-             into more groups",
+            "at the peak load, each processor that schedules tasks is {:.0} % busy: divide the tenants into more \
+             shards",
             coordinator_cpu * 100.0
         ),
     );

@@ -183,10 +183,10 @@ impl Cluster {
         };
         let dir = ClusterDirectory::tasks_dir(&config.data_dir);
         let tasks = Tasks::start_member(node, raft_member.id, &disk, &dir, links, config.tasks);
-        let tasks = tasks.map_err(ClusterError::io("cannot start the cluster's tasks"))?;
+        let tasks = tasks.map_err(ClusterError::io("cannot start the cluster's task scheduler"))?;
         if !node.set_tasks(Arc::clone(&tasks)) {
             return Err(ClusterError::Refused(
-                "cannot start the cluster's tasks: the node has a task scheduler already".to_owned(),
+                "cannot start the cluster's task scheduler: the node has one already".to_owned(),
             ));
         }
         member.set_tasks(tasks);

@@ -80,9 +80,9 @@ pub(crate) async fn run(shared: Arc<SharedServer>) {
     tokio::join!(due, tick(&shared));
 }
 
-/// Logs once when the node cannot store all new data, because the disk is full, or file descriptors or memory are
-/// lacking. Logs once more when the node can store all new data again. When a disk is full, truncating a log frees room
-/// only briefly; such brief room is not logged.
+/// Logs once when the node cannot store some of the new data, because the disk is full, or file descriptors or memory
+/// are lacking. Logs once more when the node can store all new data again. When a disk is full, truncating a log frees
+/// room only briefly; such brief room is not logged.
 #[derive(Debug, Default)]
 struct ShortageReport {
     /// After a shortage was logged: the number of consecutive checks that have found no shortage. `None` if no shortage
@@ -94,7 +94,7 @@ impl ShortageReport {
     fn update(&mut self, lacking: Option<String>) {
         self.checks_with_room = match (lacking, self.checks_with_room) {
             (Some(why), None) => {
-                tracing::error!("the node cannot store all new data: {why}");
+                tracing::error!("the node cannot store some of the new data: {why}");
                 Some(0)
             }
             (Some(_), Some(_)) => Some(0),

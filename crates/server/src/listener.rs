@@ -162,10 +162,10 @@ fn start_session(protocol: Protocol, core: &Core, shared: &Arc<SharedServer>, ac
         // If this fails, the connection is already broken, and there is nobody to send an error to.
         let Ok(stream) = Stream::new(accepted) else { return };
         // The future of the handshake is boxed, because it would otherwise enlarge the future of every session.
-        let (stream, announced_id) = match (&shared.tls, stream) {
+        let (stream, announced) = match (&shared.tls, stream) {
             (Some(identity), Stream::Tcp(socket)) => {
                 match Box::pin(accept_tls(&shared, identity, protocol, socket)).await {
-                    Some(TlsConnection { stream, announced_id }) => (stream, announced_id),
+                    Some(TlsConnection { stream, announced }) => (stream, announced),
                     None => return,
                 }
             }
@@ -173,7 +173,7 @@ fn start_session(protocol: Protocol, core: &Core, shared: &Arc<SharedServer>, ac
         };
         match protocol {
             Protocol::Tcp => tcp::Session::begin(shared, stream).await,
-            Protocol::Nats => nats::Session::begin(shared, stream, announced_id).await,
+            Protocol::Nats => nats::Session::begin(shared, stream, announced).await,
             Protocol::Http | Protocol::Ws => http::serve(shared, stream, open_connection).await,
             Protocol::Grpc => grpc::serve(shared, stream).await,
         }

@@ -3,4 +3,4 @@
 
 mod session;
 
-pub(crate) use session::{NatsScratch, Session, refusal, write_info};
+pub(crate) use session::{AnnouncedInfo, NatsScratch, Session, refusal, write_info};

@@ -62,7 +62,7 @@ pub use limits::LogLimits;
 pub use lock::{ShortGuard, ShortLock};
 pub use log::{
     AckProgress, BATCH_BYTES_MAX, Log, LogInfo, LossCause, LossCounters, LossReport, LossReports, LossTotals,
-    MirrorFeedError, ProducerMark, StagedBatch, StagedProducer, StagedRecords, StateInfo, StoredInfo,
+    MirrorFeedError, ProducerMark, StagedBatch, StagedProducer, StagedRecords, StateInfo, StorageInfo,
     TopicLiveness,
 };
 pub use memory::{MemoryBudget, MemoryBudgetError, MemoryCharge, ReclaimableMemory};

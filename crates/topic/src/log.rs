@@ -65,7 +65,7 @@ use stateful::ReducerState;
 pub use stateful::StateInfo;
 pub(crate) use stateful::{CatchUp, CatchUpRequest, MergedRecord, Visibility};
 use stored::DiskProgress;
-pub use stored::{AckProgress, StoredInfo};
+pub use stored::{AckProgress, StorageInfo};
 pub use succession::TopicLiveness;
 
 static LOGS: AtomicU64 = AtomicU64::new(0);
@@ -124,7 +124,7 @@ pub struct LogInfo {
     /// Time at which the last record was appended, ns since the Unix epoch.
     pub last_append_ns: u64,
     /// How much is stored on disk, for a durable topic; otherwise `None`.
-    pub stored: Option<StoredInfo>,
+    pub stored: Option<StorageInfo>,
 }
 
 /// How many lag warnings and gaps the subscribers of a log received, and how many records they lost, since the log was

@@ -75,7 +75,9 @@ impl Topic {
         epoch: u32,
     ) -> Result<Topic, ConfigError> {
         if config.durable.is_some() {
-            return Err(ConfigError::Unfit("a durable topic needs a disk"));
+            return Err(ConfigError::Unfit(
+                "a durable topic cannot be created without a store: use Topic::durable",
+            ));
         }
         Topic::with_logs(name, config, budget, clock, epoch, no_reducer, |log| log)
     }
@@ -91,7 +93,9 @@ impl Topic {
         reducer: impl Fn(&ReducerConfig) -> Result<Box<dyn Reducer>, ReducerError>,
     ) -> Result<Topic, ConfigError> {
         if config.durable.is_some() {
-            return Err(ConfigError::Unfit("a durable topic needs a disk"));
+            return Err(ConfigError::Unfit(
+                "a durable topic cannot be created without a store: use Topic::durable_stateful",
+            ));
         }
         Topic::with_logs(name, config, budget, clock, epoch, reducer, |log| log)
     }
@@ -120,7 +124,9 @@ impl Topic {
         reducer: impl Fn(&ReducerConfig) -> Result<Box<dyn Reducer>, ReducerError>,
     ) -> Result<Topic, ConfigError> {
         if config.durable.is_none() || disks.len() != usize::from(config.partitions) {
-            return Err(ConfigError::Unfit("a durable topic needs one disk for each partition"));
+            return Err(ConfigError::Unfit(
+                "a durable topic needs one recovered log and one store for each partition",
+            ));
         }
         let mut disks = disks.into_iter();
         Topic::with_logs(name, config, budget, clock, 0, reducer, |log| match disks.next() {

@@ -114,7 +114,7 @@ impl Waiter {
     }
 }
 
-/// Unparks a thread when it is woken.
+/// Unparks its thread when the [`Waker`] made from this value is woken.
 struct ThreadUnparker(Thread);
 
 impl Wake for ThreadUnparker {

@@ -1,8 +1,9 @@
 // Command nats_suites runs the unmodified core test suites of NATS clients against Dunlin.
 //
 // By default, the program runs the suite of nats.go (see go_suite.go). With the first argument nats.py, it runs the
-// suite of nats.py (see py_suite.go). If the program is started under the name nats-server, it accepts nats-server's
-// flags and configuration file, and runs one Dunlin node, or SUITE_NODES nodes behind one port.
+// suite of nats.py (see py_suite.go); with nats.js, that of nats.js (see js_suite.go). If the program is started under
+// the name nats-server, it accepts nats-server's flags and configuration file, and runs one Dunlin node, or SUITE_NODES
+// nodes behind one port.
 package main
 
 import (
@@ -22,6 +23,8 @@ func main() {
 	suite, args := goSuite, os.Args[1:]
 	if len(args) > 0 && args[0] == "nats.py" {
 		suite, args = pySuite, args[1:]
+	} else if len(args) > 0 && args[0] == "nats.js" {
+		suite, args = jsSuite, args[1:]
 	}
 	passed, err := suite(args)
 	if err != nil {

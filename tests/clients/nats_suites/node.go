@@ -146,7 +146,13 @@ func startNodes(opts *server.Options, config *nodeConfig, dir string) (*nodes, e
 	}
 	count, _ := strconv.Atoi(os.Getenv("SUITE_NODES"))
 	if count <= 1 {
-		return alone(startNode(config, place{name: "node", nats: address, http: webSocketAddress(opts)}, dir))
+		all, err := alone(startNode(config, place{name: "node", nats: address, http: webSocketAddress(opts)}, dir))
+		if err == nil && opts.Host == "0.0.0.0" {
+			// For nats-server, this address includes the addresses of IPv6. Machines without IPv6 have no ::1.
+			_, port, _ := net.SplitHostPort(all.address)
+			all.inTurn(net.JoinHostPort("::1", port), func(one *node) string { return one.nats })
+		}
+		return all, err
 	}
 	return startCluster(count, config, address, webSocketAddress(opts), dir)
 }
@@ -274,10 +280,11 @@ func writeToken(data, file string) error {
 }
 
 // startMember starts a node of the cluster whose members are the routes in the options. The node with the lowest
-// cluster port creates the cluster. The other nodes read its join token from a file that has this port in its name. A
-// restarted node uses its earlier data directory.
+// cluster port creates the cluster, but no node with a random port and a route to another node does. The other nodes
+// read its join token from a file that has this port in its name. A restarted node uses its earlier data directory.
 func startMember(opts *server.Options, config *nodeConfig, address, dir string) (*node, error) {
-	if opts.Cluster.Port < 0 {
+	random := opts.Cluster.Port < 0
+	if random {
 		free, err := freeAddress()
 		if err != nil {
 			return nil, err
@@ -285,7 +292,10 @@ func startMember(opts *server.Options, config *nodeConfig, address, dir string) 
 		_, port, _ := net.SplitHostPort(free)
 		opts.Cluster.Port, _ = strconv.Atoi(port)
 	}
-	ports := []int{opts.Cluster.Port}
+	var ports []int
+	if !random || len(opts.Routes) == 0 {
+		ports = append(ports, opts.Cluster.Port)
+	}
 	for _, route := range opts.Routes {
 		if port, err := strconv.Atoi(route.Port()); err == nil {
 			ports = append(ports, port)

@@ -94,25 +94,34 @@ func pySuite(args []string) (bool, error) {
 	return total.print("nats.py against 1 node(s)", list, *only == ""), nil
 }
 
-// readReport reads a report in JUnit's XML format. A test that skips itself counts as failed unless it is excluded.
-func (r *result) readReport(name string) error {
+type testCase struct {
+	Class   string    `xml:"classname,attr"`
+	Name    string    `xml:"name,attr"`
+	Failure *struct{} `xml:"failure"`
+	Error   *struct{} `xml:"error"`
+	Skipped *struct{} `xml:"skipped"`
+}
+
+// readCases reads a report in JUnit's XML format.
+func readCases(name string) ([]testCase, error) {
 	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	var report struct {
+		Cases []testCase `xml:"testsuite>testcase"`
+	}
+	err = xml.Unmarshal(text, &report)
+	return report.Cases, err
+}
+
+// readReport counts the tests of a report. A test that skips itself counts as failed unless it is excluded.
+func (r *result) readReport(name string) error {
+	cases, err := readCases(name)
 	if err != nil {
 		return err
 	}
-	var report struct {
-		Cases []struct {
-			Class   string    `xml:"classname,attr"`
-			Name    string    `xml:"name,attr"`
-			Failure *struct{} `xml:"failure"`
-			Error   *struct{} `xml:"error"`
-			Skipped *struct{} `xml:"skipped"`
-		} `xml:"testsuite>testcase"`
-	}
-	if err := xml.Unmarshal(text, &report); err != nil {
-		return err
-	}
-	for _, one := range report.Cases {
+	for _, one := range cases {
 		if one.Failure == nil && one.Error == nil && one.Skipped == nil {
 			r.passed++
 		} else if name := one.Class + "." + one.Name; !slices.Contains(r.failed, name) {

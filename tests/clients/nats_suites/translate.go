@@ -137,9 +137,26 @@ func user(file *strings.Builder, name, proof string, permissions *server.Permiss
 	if permissions == nil {
 		permissions = &server.Permissions{}
 	}
+	groups := []string{">"}
+	if subscribe := permissions.Subscribe; subscribe != nil {
+		// In nats-server's configuration, "SUBJECT GROUP" allows subscriptions of this queue group only. Dunlin has a
+		// list of groups for all subjects of a user.
+		var subjects, named []string
+		for _, subject := range subscribe.Allow {
+			subject, group, is := strings.Cut(subject, " ")
+			subjects = append(subjects, subject)
+			if is {
+				named = append(named, group)
+			}
+		}
+		permissions.Subscribe = &server.SubjectPermission{Allow: subjects, Deny: subscribe.Deny}
+		if len(named) > 0 {
+			groups = named
+		}
+	}
 	of("publish", permissions.Publish)
 	of("subscribe", permissions.Subscribe)
-	list("groups", []string{">"})
+	list("groups", groups)
 }
 
 // hashed returns the hash of a password, in the format of `dunlin user add`.

@@ -4,12 +4,17 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use dunlin_server::access::hash_password;
 use dunlin_system_tests::process::PATIENCE;
 
 use crate::cluster_under_test::{ClusterNode, ClusterUnderTest};
+
+/// Pause between two clients that connect while the cluster changes.
+const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A NATS client for tests. The node may send it a message `INFO` at any time.
 struct Peer(BufReader<TcpStream>);
@@ -56,16 +61,20 @@ impl Peer {
             if line.starts_with("PING") {
                 self.write_line("PONG");
             }
-            let Some(info) = line.strip_prefix("INFO ") else { continue };
-            let info: serde_json::Value = serde_json::from_str(info).unwrap();
-            let urls = info["connect_urls"].as_array().into_iter().flatten();
-            let urls: BTreeSet<String> = urls.map(|url| url.as_str().unwrap().to_owned()).collect();
+            let Some(urls) = line.strip_prefix("INFO ").map(connect_urls) else { continue };
             if urls == *expected {
                 return;
             }
             last = Some(urls);
         }
     }
+}
+
+/// The `connect_urls` of a message `INFO`.
+fn connect_urls(info: &str) -> BTreeSet<String> {
+    let info: serde_json::Value = serde_json::from_str(info).unwrap();
+    let urls = info["connect_urls"].as_array().into_iter().flatten();
+    urls.map(|url| url.as_str().unwrap().to_owned()).collect()
 }
 
 fn urls(members: &[ClusterNode]) -> BTreeSet<String> {
@@ -94,6 +103,46 @@ fn nats_connect_urls_are_those_of_the_current_cluster_nodes() {
     let address = cluster.members[third].listener("nats");
     let mut third_client = Peer::connect(&address);
     third_client.wait_for_urls(&urls(&cluster.members));
+}
+
+/// A node looks for changes of the cluster about once per second. A client that connects right after a change receives
+/// the new addresses in its first `INFO`, and the node must not send it the same addresses again.
+#[test]
+fn nats_client_never_receives_the_same_connect_urls_twice() {
+    let mut cluster = ClusterUnderTest::of(2);
+    let address = cluster.members[0].listener("nats");
+    let connect = || {
+        let mut peer = Peer::connect(&address);
+        // After the first PONG, the node may send INFO at any time.
+        peer.write_line("PING");
+        peer
+    };
+    let is_over = AtomicBool::new(false);
+    let mut first = connect();
+    let peers = thread::scope(|scope| {
+        let connecting = scope.spawn(|| {
+            let (mut peers, end) = (Vec::new(), Instant::now() + PATIENCE);
+            while !is_over.load(Ordering::Acquire) && Instant::now() < end {
+                peers.push(connect());
+                thread::sleep(CONNECT_PAUSE);
+            }
+            peers
+        });
+        cluster.join("3").expect("the node joins");
+        first.wait_for_urls(&urls(&cluster.members));
+        is_over.store(true, Ordering::Release);
+        connecting.join().unwrap()
+    });
+    for mut peer in peers {
+        peer.write_line("PING");
+        let (mut received, mut pongs) = (Vec::<BTreeSet<String>>::new(), 0);
+        while pongs < 2 {
+            let line = peer.read_line();
+            pongs += usize::from(line == "PONG");
+            received.extend(line.strip_prefix("INFO ").map(connect_urls));
+        }
+        assert!(received.windows(2).all(|pair| pair[0] != pair[1]), "{received:?}");
+    }
 }
 
 /// A client publishes to many new subjects at once. The creation of their topics must take only a few entries of the

@@ -98,28 +98,28 @@ fn nats_subscription_with_sequences_keeps_every_guarantee() {
 }
 
 #[test]
-fn tcp_keeps_every_documented_guarantee_with_permissions() {
+fn tcp_keeps_every_guarantee_when_permissions_are_checked() {
     check_guarantees_with_users(&rust::Tcp);
 }
 
 #[test]
-fn http_keeps_every_documented_guarantee_with_permissions() {
+fn http_keeps_every_guarantee_when_permissions_are_checked() {
     check_guarantees_with_users(&http::Http);
 }
 
 #[test]
-fn websocket_keeps_every_documented_guarantee_with_permissions() {
+fn websocket_keeps_every_guarantee_when_permissions_are_checked() {
     check_guarantees_with_users(&ws::BinaryWebSocket);
     check_guarantees_with_users(&ws::JsonWebSocket);
 }
 
 #[test]
-fn grpc_keeps_every_documented_guarantee_with_permissions() {
+fn grpc_keeps_every_guarantee_when_permissions_are_checked() {
     check_guarantees_with_users(&grpc::Grpc);
 }
 
 #[test]
-fn nats_keeps_every_documented_guarantee_with_permissions() {
+fn nats_keeps_every_guarantee_when_permissions_are_checked() {
     check_guarantees_with_users(&nats::PlainSubscription);
     check_guarantees_with_users(&nats::NumberedSubscription);
 }

@@ -61,7 +61,7 @@ pub const GOALS: &[Goal] = &[
         TimesAtLeast(30.0, peer("celery")),
     ),
     goal(
-        "200 workers × 85 tasks/s, saturated: efficiency, against the same workers looping alone",
+        "200 workers × 85 tasks/s, saturated: throughput, relative to the same workers without a node",
         ours("scaling", WORKERS, "efficiency"),
         AtLeast(0.98),
     ),
@@ -147,7 +147,7 @@ pub const GOALS: &[Goal] = &[
         TimesAtMost(0.5, ours("phases", &[("via", "local"), ("phase", "cold")], "total_ns")),
     ),
     goal(
-        "local provider, predictive: workers are ready before the need, by seconds",
+        "local provider, predictive: seconds by which workers are ready before they are needed",
         ours("phases", &[("via", "local"), ("phase", "predictive")], "ahead_s"),
         AtLeast(0.0),
     ),

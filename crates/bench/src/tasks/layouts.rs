@@ -60,7 +60,7 @@ pub const LAYOUTS: &[CaseLayout] = &[
             ("Drain", Metric("drain_ns")),
             ("Termination", Metric("termination_ns")),
             ("Total", Metric("total_ns")),
-            ("Ready before the need, s", Metric("ahead_s")),
+            ("Ready before they are needed, s", Metric("ahead_s")),
             ("Failed starts", Metric("failed_share")),
             ("Warm worker hours per hour", Metric("warm_hours_per_hour")),
         ],

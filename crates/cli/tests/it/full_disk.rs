@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::dunlin::{RunningProgram, dunlin};
 use crate::http::curl;
 
-const FULL: &str = "the node cannot store all new data: no room for keys";
+const FULL: &str = "the node cannot store some of the new data: no room for keys";
 const HAS_ROOM: &str = "the node can store new data again";
 
 /// A small file system in memory, mounted at a temporary directory. Dropping the value unmounts it.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use dunlin_client::space::{
     CommandError, EntityId, Schema, SurroundingsWatch, ViewError, Viewer, WorldOwnersError,
 };
-use dunlin_client::state::{ControlQueryResult, FoundKeys, KeyItem, KeyWithItem};
+use dunlin_client::state::{ControlQueryResult, FoundKey, FoundKeys, KeyItem};
 use dunlin_client::{Client, ClientLimits, ClientOptions};
 use dunlin_wait::{PATIENCE, until};
 use dunlin_wire::*;
@@ -33,7 +33,7 @@ fn next_query(link: &mut Link) -> Option<u32> {
 fn send_keys(link: &mut Link, request: u32, keys: &[(&str, &str)]) {
     let items = keys.iter().map(|(key, value)| {
         let item = KeyItem { value: value.as_bytes().into(), ..KeyItem::default() };
-        KeyWithItem { key: key.as_bytes().into(), item }
+        FoundKey { key: key.as_bytes().into(), item }
     });
     let found = FoundKeys { items: items.collect(), more: false };
     let mut answer = Vec::new();

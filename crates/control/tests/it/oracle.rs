@@ -471,8 +471,7 @@ impl Oracle {
                     OperationOutcome::Changed { keys }
                 }
                 Ok(keys) => {
-                    let pair =
-                        |key: &Vec<u8>| KeyWithItem { key: key[..].into(), item: self.keys[key].clone() };
+                    let pair = |key: &Vec<u8>| FoundKey { key: key[..].into(), item: self.keys[key].clone() };
                     let items = keys.iter().take(limit).map(pair).collect();
                     OperationOutcome::Found { found: FoundKeys { items, more: keys.len() > limit } }
                 }

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn worker_cannot_submit_and_no_user_can_send_node_commands() {
+    fn workers_may_not_submit_nor_users_send_internal_commands() {
         let tenant_of = |_| None;
         let worker = rule(false, true, false);
         assert!(worker.command(&TaskCommand::Renew { workers: vec![] }, &tenant_of).is_ok());

@@ -56,8 +56,8 @@ pub(super) fn next_placement() -> u64 {
 /// Maximum number of outcomes that are kept until their publishers read them.
 const OUTCOMES_MAX: usize = 1 << 17;
 
-/// The batches for one owner may take up to this many times the bytes that are still free, and therefore at most three
-/// quarters of all bytes.
+/// The highest ratio of the bytes that the batches for one owner take to the bytes that are still free. With the ratio
+/// 3, the batches for one owner take at most three quarters of all bytes.
 const TIMES_FREE_MAX: u64 = 3;
 
 /// The batches of a topic whose publishers may have to wait for room take at most all bytes divided by this number.

@@ -294,7 +294,7 @@ fn unreadable_topic_is_refused_and_other_topics_are_served() {
 }
 
 #[test]
-fn subjects_of_a_topic_with_a_foreign_log_stay_reserved() {
+fn topic_with_files_of_another_log_keeps_its_subjects() {
     let disk = FakeDisk::new(36);
     let (node, _) = open(&disk);
     node.create_topic("a", TopicConfig { pattern: Some("a.>".to_owned()), ..durable() }, false).unwrap();

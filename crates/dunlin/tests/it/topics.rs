@@ -151,7 +151,7 @@ fn reducer_options_that_differ_only_in_notation_are_equal() {
 }
 
 #[test]
-fn deletion_is_reported_and_the_next_topic_has_a_higher_epoch() {
+fn deletion_is_reported_and_recreation_raises_the_epoch() {
     let node = node();
     let mut publisher = node.publisher("a").unwrap();
     let first = publisher.publish("1").unwrap().position;

@@ -88,8 +88,8 @@ pub enum InstrumentsError {
     },
     /// The instrument's book could have prices below 1 or above [`UNITS_MAX`].
     #[error(
-        "instrument {id}: base_price {base_price} plus or minus levels_per_side * tick_size = {reach} must \
-         stay within 1 to {}",
+        "instrument {id}: the book reaches {reach} (levels_per_side * tick_size) below and above base_price \
+         {base_price}, but its prices must be 1 to {}",
         UNITS_MAX
     )]
     OutOfPrices {

@@ -18,7 +18,7 @@ pub struct Defect {
 #[non_exhaustive]
 pub enum DefectKind {
     /// The line is longer than [`LINE_BYTES_MAX`](super::LINE_BYTES_MAX).
-    #[error("the line is longer than {} bytes and was left out", super::LINE_BYTES_MAX)]
+    #[error("the line was skipped: it is longer than {} bytes", super::LINE_BYTES_MAX)]
     TooLong,
     /// The line is not JSON, or not a message of Betfair's stream.
     #[error("the line is not a message of the stream: {why}")]
@@ -48,7 +48,10 @@ pub enum DefectKind {
         error: NumberError,
     },
     /// The recording already has the maximum number of books, so the runner was skipped.
-    #[error("runner {runner} exceeds the limit of {} books", super::RUNNERS_MAX)]
+    #[error(
+        "runner {runner} was skipped: the recording already has {} books, the maximum",
+        super::RUNNERS_MAX
+    )]
     TooManyRunners {
         /// Id of the runner.
         runner: u64,
@@ -110,7 +113,10 @@ pub enum DefectKind {
         found: Side,
     },
     /// The recording already has the maximum number of open orders, so the order was skipped.
-    #[error("order {id} exceeds the limit of {} orders", super::ORDERS_MAX)]
+    #[error(
+        "order {id} was skipped: the recording already has {} open orders, the maximum",
+        super::ORDERS_MAX
+    )]
     TooManyOrders {
         /// Id of the order.
         id: u64,

@@ -27,9 +27,10 @@ const REMOVALS: u64 = 20;
 const LEVELS_KEPT: usize = 2;
 /// If books may be crossed: the maximum distance, in ticks, at which a level is set on the wrong side of the middle.
 const CROSSING_TICKS: u64 = 3;
-/// If books may be crossed: of this many levels that are set, one on average is set on the wrong side of the middle.
+/// If books may be crossed: on average, one in this many updates that set a level sets it on the wrong side of the
+/// middle.
 const CROSSING_ONE_IN: u64 = 64;
-/// If books may be crossed: of this many updates, one on average may remove a level that is on the wrong side of the
+/// If books may be crossed: on average, one in this many updates may remove a level that is on the wrong side of the
 /// middle.
 const UNCROSSING_ONE_IN: u64 = 8;
 

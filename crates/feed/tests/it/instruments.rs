@@ -98,7 +98,8 @@ fn error_for_a_missing_or_invalid_value_names_the_requirement() {
     assert_eq!(refused(r#""volatility": "NaN""#), "volatility must be finite and >= 0 for X");
     assert!(refused(r#""volatility": 2000"#).starts_with("volatility must be <= 1000"));
     let room = refused(r#""basePrice": 10"#);
-    assert!(room.starts_with("instrument X: base_price 10 plus or minus "), "{room}");
+    assert!(room.starts_with("instrument X: the book reaches "), "{room}");
+    assert!(room.contains(" below and above base_price 10, but its prices must be 1 to "), "{room}");
     assert!(refused(r#""tickSize": 1.5"#).starts_with("json parse failure: invalid type: floating point"));
     assert!(refused(r#""tickSize": "many""#).contains("expected a whole number"));
 }

@@ -320,7 +320,7 @@ fn small_reserve_is_enlarged_when_the_disk_has_room() {
 }
 
 #[test]
-fn reserve_stays_usable_after_a_lack_of_file_descriptors() {
+fn disk_reserve_stays_usable_after_file_descriptors_ran_out() {
     let disk = FakeDisk::new(18);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 1, 100).unwrap();
@@ -425,7 +425,7 @@ fn journal_file_that_ended_early_can_be_dropped() {
 }
 
 #[test]
-fn journal_appends_to_an_ended_file_if_a_new_one_has_no_room() {
+fn journal_continues_an_ended_file_if_no_other_fits_on_disk() {
     let disk = FakeDisk::new(9);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 10, 100).unwrap();

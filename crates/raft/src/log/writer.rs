@@ -236,7 +236,7 @@ impl WriterState {
                     self.waiting.push_front(write);
                     self.prepare_retry(failure, receiver);
                     if self.is_closing {
-                        let why = || io::Error::other("the log was closed before it could write");
+                        let why = || io::Error::other("the log was closed before it could write the entries");
                         self.waiting.drain(..).for_each(|write| (write.done)(Err(why())));
                     }
                 }

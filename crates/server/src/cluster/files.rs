@@ -54,11 +54,11 @@ pub(super) struct NodeIdentity {
     pub(super) node: u64,
     /// The address at which other nodes reach this node.
     pub(super) address: String,
-    /// The present start of the node.
+    /// Identifies the current run of the node, since its last start.
     pub(super) now: Incarnation,
-    /// The start before the present one.
+    /// Identifies the run before the current one.
     pub(super) before: Option<Incarnation>,
-    /// Older starts than `now` and `before`, newest first.
+    /// Identifies the runs before `now` and `before`, newest first.
     #[serde(default)]
     earlier: Vec<Incarnation>,
     /// Whether the agreed state comes from another cluster's backup. If it does, this node removes that cluster's nodes

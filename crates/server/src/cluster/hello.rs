@@ -30,7 +30,8 @@ pub(super) struct ClusterHello {
     pub(super) version: u32,
     pub(super) release: String,
     pub(super) purpose: Purpose,
-    /// The present start of the connecting node; `None` for joining nodes and administration.
+    /// Identifies the current run of the connecting node, since its last start; `None` for joining nodes and
+    /// administration.
     pub(super) now: Option<Incarnation>,
     pub(super) before: Option<Incarnation>,
     /// The number of task shards with which the connecting node is configured.
@@ -53,7 +54,7 @@ pub(super) struct ClusterWelcome {
     pub(super) version: u32,
     pub(super) release: String,
     pub(super) node: u64,
-    /// The present start of the accepting node.
+    /// Identifies the current run of the accepting node, since its last start.
     pub(super) now: Option<Incarnation>,
     pub(super) before: Option<Incarnation>,
     pub(super) refused: Option<HelloRefusal>,

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use dunlin::state::{Compare, ComparedProperty, Comparison, ControlState, KeyItem, KeyWithItem, prefix_end};
+use dunlin::state::{Compare, ComparedProperty, Comparison, ControlState, FoundKey, KeyItem, prefix_end};
 use serde::{Deserialize, Serialize};
 
 use super::files::Incarnation;
@@ -78,7 +78,7 @@ pub(super) fn nodes(state: &ControlState) -> Vec<NodeRecord> {
     pairs(state, NODES.as_bytes()).iter().filter_map(|pair| read(&pair.item)).collect()
 }
 
-fn pairs(state: &ControlState, prefix: &[u8]) -> Vec<KeyWithItem> {
+fn pairs(state: &ControlState, prefix: &[u8]) -> Vec<FoundKey> {
     let mut all = Vec::new();
     let (mut start, end) = (prefix.to_vec(), prefix_end(prefix));
     loop {

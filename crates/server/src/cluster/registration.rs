@@ -5,7 +5,7 @@
 //!  started node                      any node                leader
 //!     | Started{lineage, address} ----> |                      |
 //!     |                                 | which start responds at the node's address in the table?
-//!     | <---------------- Runs/Silent - |  another start of the node
+//!     | <---------------- Runs/Silent - |  another process of the node
 //!     | <---------- Elsewhere{leader} - |  none                |
 //!     | Started{lineage, address} -----------------------------> |  asks the same question; then checks its own table:
 //!     | <------------------------------------------------ Stale - |  the registered start is not in the lineage
@@ -45,7 +45,7 @@ const SILENT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause between two attempts to register a start.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
 
-/// The request of a node that wants to register its present start.
+/// The request of a node that wants to register its last start.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct StartRequest {
     /// The starts from the node's directory, newest first.
@@ -58,12 +58,12 @@ pub(super) struct StartRequest {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum StartReply {
-    /// The start is registered now.
+    /// The cluster has registered this start of the node.
     TakenIn,
-    /// Another start of the node responds at `address`.
+    /// Another process of this node responds at `address`.
     Runs { address: String },
-    /// Another start of the node may still run at `address`: it does not respond, but its lease has not ended or a
-    /// process listens there.
+    /// Another process of this node may still run at `address`. The process does not respond, but its lease has not
+    /// ended, or something listens at `address`.
     Silent { address: String },
     /// The directory's lineage does not contain the registered start, whose number is `number`.
     Stale { number: u64 },
@@ -76,8 +76,8 @@ pub(super) enum StartReply {
 /// The result of an attempt to register this node's start.
 pub(super) enum StartOutcome {
     Registered,
-    /// Another start of the node may still run: it does not respond, but its lease has not ended or a process listens
-    /// at its address.
+    /// Another process of this node may still run. The process does not respond, but its lease has not ended, or
+    /// something listens at its address.
     Silent(String),
     Refused(String),
     /// It is unknown whether the start is registered, because there is no reachable leader.

@@ -1,6 +1,6 @@
 //! Defines the JSON format in which nodes exchange the figures of topics.
 
-use dunlin::topic::{LogInfo, LossCounters, Position, StoredInfo, SubscriberInfo};
+use dunlin::topic::{LogInfo, LossCounters, Position, StorageInfo, SubscriberInfo};
 use dunlin::{GroupInfo, GroupKind};
 use serde::{Deserialize, Serialize};
 
@@ -47,7 +47,7 @@ struct LogInfoForm {
     registered: usize,
     last_append_ns: u64,
     #[serde(with = "stored")]
-    stored: Option<StoredInfo>,
+    stored: Option<StorageInfo>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -59,7 +59,7 @@ struct LossesFields {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(remote = "StoredInfo")]
+#[serde(remote = "StorageInfo")]
 struct StoredFields {
     written_seq: u64,
     synced_seq: u64,
@@ -96,16 +96,16 @@ enum KindForm {
 mod stored {
     use serde::{Deserializer, Serializer};
 
-    use super::{Deserialize, Serialize, StoredFields, StoredInfo};
+    use super::{Deserialize, Serialize, StorageInfo, StoredFields};
 
     #[derive(Serialize, Deserialize)]
-    struct Form(#[serde(with = "StoredFields")] StoredInfo);
+    struct Form(#[serde(with = "StoredFields")] StorageInfo);
 
-    pub(super) fn serialize<S: Serializer>(stored: &Option<StoredInfo>, to: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(stored: &Option<StorageInfo>, to: S) -> Result<S::Ok, S::Error> {
         stored.map(Form).serialize(to)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<StoredInfo>, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<StorageInfo>, D::Error> {
         Ok(Option::<Form>::deserialize(from)?.map(|form| form.0))
     }
 }

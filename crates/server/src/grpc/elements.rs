@@ -57,7 +57,7 @@ static START: MessageShape = MessageShape { fields: &[(4, Field::Message(&POSITI
 static SUBSCRIBE: MessageShape =
     MessageShape { fields: &[(1, repeated::<String>(&LEAF)), (3, Field::Message(&START))] };
 static JOIN: MessageShape = MessageShape { fields: &[(5, Field::Message(&START))] };
-/// The shape of `Ack`, `Nack` and `Renew`, which have the same repeated field.
+/// The shape of `Ack`, `Nack` and `RenewClaims`, which have the same repeated field.
 static TOKENS: MessageShape = MessageShape { fields: &[(2, Field::Numbers)] };
 static JOIN_GROUP: MessageShape = MessageShape {
     fields: &[

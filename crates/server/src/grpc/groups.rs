@@ -362,7 +362,7 @@ fn notice_response(notice: &Notice) -> Option<MemberResponse> {
     match notice {
         Notice::Gap(gap) => Some(MemberResponse::Gap(translate::gap(gap))),
         Notice::Deleted { log, last } => {
-            Some(MemberResponse::Deleted(v1::Deleted { last: Some(translate::position(log, *last)) }))
+            Some(MemberResponse::Deleted(v1::LogDeleted { last: Some(translate::position(log, *last)) }))
         }
         _ => None,
     }

@@ -216,7 +216,8 @@ impl SubscriptionReader {
         Ok(())
     }
 
-    /// Starts to read a log, unless the subscription has to deliver another log to its end before.
+    /// Starts to read a log. If the subscription must first deliver all of another log, keeps the log in `held`
+    /// instead.
     fn open_channel(&mut self, cursor: Cursor, charge: MemoryCharge) {
         let channels = self.channels.iter().flatten().map(|channel| &**channel.cursor.log());
         let others = channels.chain(self.opening.iter().map(|(log, _)| &**log));

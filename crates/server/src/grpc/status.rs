@@ -46,9 +46,9 @@ pub(super) fn with_protocol_code(error: Status) -> Status {
 /// Converts a refusal to a message, for responses that contain the outcomes of several records.
 pub(super) fn refusal(refused: &Refused) -> v1::Refusal {
     let retry = match refused.code.row().map(|row| row.retry) {
-        Some(RetryAdvice::Later) => v1::Retry::Later,
-        Some(RetryAdvice::Reconnect) => v1::Retry::Reconnect,
-        Some(RetryAdvice::No) | None => v1::Retry::No,
+        Some(RetryAdvice::Later) => v1::RetryAdvice::Later,
+        Some(RetryAdvice::Reconnect) => v1::RetryAdvice::Reconnect,
+        Some(RetryAdvice::No) | None => v1::RetryAdvice::No,
     };
     v1::Refusal {
         code: refused.code.number().into(),

@@ -80,7 +80,7 @@ impl EventWriter for DunlinWriter {
 fn event(notice: &Notice) -> Option<Event> {
     Some(match notice {
         Notice::Gap(gap) => Event::Gap(super::translate::gap(gap)),
-        Notice::Lagging(lagging) => Event::Lagging(v1::Lagging {
+        Notice::Lagging(lagging) => Event::Lagging(v1::LagNotice {
             topic: lagging.log.topic.clone(),
             partition: lagging.log.partition.into(),
             behind: lagging.behind,
@@ -109,7 +109,7 @@ fn event(notice: &Notice) -> Option<Event> {
             since_ns: publishers.since_ns,
             last_append_ns: publishers.last_append_ns,
         }),
-        Notice::Deleted { log, last } => Event::Deleted(v1::Deleted { last: Some(position(log, *last)) }),
+        Notice::Deleted { log, last } => Event::Deleted(v1::LogDeleted { last: Some(position(log, *last)) }),
         _ => return None,
     })
 }

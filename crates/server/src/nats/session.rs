@@ -62,7 +62,7 @@ use crate::stream::Stream;
 
 use access::LoginState;
 use closing::Closing;
-pub(crate) use connect::{refusal, write_info};
+pub(crate) use connect::{AnnouncedInfo, refusal, write_info};
 use ending::PendingPongs;
 use forwarded::{ForwardedBatches, OWNER_RESPONDED, RepeatedOperations};
 use inboxes::ConnectionInboxes;
@@ -92,6 +92,8 @@ pub(crate) struct Session {
     id: u64,
     phase: Phase,
     connect: Connect,
+    /// The addresses of the cluster's members in the last INFO that the client received.
+    announced_addresses: Vec<String>,
     timer: Timer,
     spin: Spin,
     /// Number of `PING`s that the session has sent since the client last responded or sent an operation.
@@ -218,14 +220,22 @@ enum Phase {
 
 impl Session {
     /// Starts a session. If the node has reached its limit of connections, the session refuses the client. If the
-    /// client received INFO before TLS began, `announced_id` is the session number that this INFO contained.
-    pub(crate) fn begin(shared: Arc<SharedServer>, stream: Stream, announced_id: Option<u64>) -> Session {
-        let (id, waiter) = (announced_id.unwrap_or_else(|| shared.node.next_session()), Waiter::new());
+    /// client received INFO before TLS began, `announced` is this INFO.
+    pub(crate) fn begin(
+        shared: Arc<SharedServer>,
+        stream: Stream,
+        announced: Option<AnnouncedInfo>,
+    ) -> Session {
+        let must_send_info = announced.is_none();
+        let AnnouncedInfo { session: id, addresses } = announced
+            .unwrap_or_else(|| AnnouncedInfo { session: shared.node.next_session(), addresses: Vec::new() });
+        let waiter = Waiter::new();
         let guard = shared.admit(id, &waiter);
         let is_full = guard.is_none();
         let mut session = Session {
             phase: Phase::Greeting,
             connect: Connect::default(),
+            announced_addresses: addresses,
             timer: Timer::new(shared.limits.handshake_ms_max),
             spin: Spin::new(shared.spin),
             pings: 0,
@@ -292,7 +302,7 @@ impl Session {
             waiter,
             id,
         };
-        if announced_id.is_none() {
+        if must_send_info {
             session.write_info();
         }
         if is_full {
@@ -379,7 +389,7 @@ impl Session {
             self.handle_owner_responses();
         }
         if nodes {
-            self.write_info_again();
+            self.announce_members();
         }
         if stop {
             self.begin_closing();

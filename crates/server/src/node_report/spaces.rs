@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use dunlin::state::{ControlState, KeyWithItem, prefix_end};
+use dunlin::state::{ControlState, FoundKey, prefix_end};
 use serde_json::{Map, Value, json};
 
 use crate::shared::SharedServer;
@@ -32,7 +32,7 @@ pub(super) fn build(shared: &SharedServer) -> Value {
     json!({"worlds": worlds})
 }
 
-fn add_key(pair: &KeyWithItem, worlds: &mut BTreeMap<String, WorldReport>) -> Option<()> {
+fn add_key(pair: &FoundKey, worlds: &mut BTreeMap<String, WorldReport>) -> Option<()> {
     let rest = std::str::from_utf8(pair.key.get(SPACES.len()..)?).ok()?;
     let (name, rest) = rest.split_once('/')?;
     let world = worlds.entry(name.to_owned()).or_default();

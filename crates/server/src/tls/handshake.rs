@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use super::{ClientCertificate, TlsIdentity};
 use crate::grpc;
 use crate::http;
-use crate::nats;
+use crate::nats::{self, AnnouncedInfo};
 use crate::protocol::Protocol;
 use crate::shared::SharedServer;
 use crate::stream::{Stream, TlsStream, explain};
@@ -40,8 +40,8 @@ const DISCARDED_BYTES_MAX: usize = 256 << 10;
 /// A connection whose TLS handshake is complete.
 pub(crate) struct TlsConnection {
     pub(crate) stream: Stream,
-    /// The number of the session, if the client has already received it in INFO.
-    pub(crate) announced_id: Option<u64>,
+    /// The INFO that the client has already received; `None` if it has received none.
+    pub(crate) announced: Option<AnnouncedInfo>,
 }
 
 /// Does the TLS handshake with a client. If it fails, returns `None`, after an attempt to inform the client of the
@@ -54,6 +54,7 @@ pub(crate) async fn accept_tls(
 ) -> Option<TlsConnection> {
     let (session, waiter) = (shared.node.next_session(), Waiter::new());
     let sends_info = protocol == Protocol::Nats && !identity.nats_first();
+    let addresses = if sends_info { shared.nats_addresses(protocol) } else { Vec::new() };
     let guard = shared.admit(session, &waiter);
     let may_probe = guard.is_none() && protocol == Protocol::Http;
     let probe_slot = if may_probe { shared.reserve_probe_slot() } else { None };
@@ -65,7 +66,7 @@ pub(crate) async fn accept_tls(
     let handshake = async {
         if sends_info {
             let mut info = Vec::new();
-            nats::write_info(shared, Some(&socket), session, true, &mut info);
+            nats::write_info(shared, &addresses, Some(&socket), session, true, &mut info);
             socket.write_all(&info).await?;
         }
         if first_byte(&socket).await? != HANDSHAKE {
@@ -79,14 +80,18 @@ pub(crate) async fn accept_tls(
         Ok(HandshakeOutcome::Tls(tls, result))
     };
     let handshake_max = Duration::from_millis(shared.limits.handshake_ms_max.into());
-    match until_stopped(shared, &waiter, timeout(handshake_max, handshake)).await? {
+    let outcome = until_stopped(shared, &waiter, timeout(handshake_max, handshake)).await?;
+    match outcome {
         Ok(Ok(HandshakeOutcome::Tls(tls, Ok(())))) => {
             let stream = Stream::Tls(tls);
             if let Some(certificate) = stream.client_certificate() {
                 let ClientCertificate { subject, names, .. } = certificate;
                 tracing::debug!(%protocol, session, subject, ?names, "a client authenticated itself with a certificate");
             }
-            Some(TlsConnection { stream, announced_id: sends_info.then_some(session) })
+            Some(TlsConnection {
+                stream,
+                announced: sends_info.then_some(AnnouncedInfo { session, addresses }),
+            })
         }
         Ok(Ok(HandshakeOutcome::Tls(tls, Err(error)))) => {
             let peer = tls.socket().peer_addr().ok();
@@ -197,7 +202,8 @@ async fn refuse_over_limit(shared: &SharedServer, announced_id: Option<u64>, soc
     let mut out = Vec::new();
     match announced_id {
         Some(session) => {
-            nats::write_info(shared, Some(socket), session, true, &mut out);
+            let addresses = shared.nats_addresses(Protocol::Nats);
+            nats::write_info(shared, &addresses, Some(socket), session, true, &mut out);
             out.extend(nats::refusal(&shared.admission_refusal()));
         }
         None => out.extend(CONNECTION_LIMIT_ALERT),

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn number_of_remembered_ranges_is_limited() {
+    fn oldest_ranges_of_lost_records_are_joined_above_the_limit() {
         let mut lost = LostRanges::default();
         for n in 0..1_000 {
             assert_eq!(lost.add(1, 10 * n, 10 * n), [(10 * n, 10 * n)]);

@@ -84,7 +84,7 @@ pub enum AckProgress {
 
 /// Up to which record a durable log is stored, and how much disk space it uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StoredInfo {
+pub struct StorageInfo {
     /// Sequence number of the last record that was handed to the operating system.
     pub written_seq: u64,
     /// Sequence number of the last record that is safely on disk and therefore visible to subscribers.
@@ -129,8 +129,8 @@ impl DiskProgress {
         }
     }
 
-    pub(super) fn info(&self) -> StoredInfo {
-        StoredInfo {
+    pub(super) fn info(&self) -> StorageInfo {
+        StorageInfo {
             written_seq: self.written,
             synced_seq: self.synced,
             unstored_bytes: self.appended_bytes - self.synced_bytes,

@@ -314,7 +314,7 @@ impl ListenerSubscriber for GrpcMember {
                 Some(Event::Deliveries(deliveries)) => {
                     for v1::Delivery { partition, record, .. } in deliveries.deliveries {
                         let record = record.context("the delivery has no record")?;
-                        let consumed = v1::Consumed { partition, seq: record.seq };
+                        let consumed = v1::ConsumedPosition { partition, seq: record.seq };
                         self.requests
                             .send(to_request(v1::join_group_request::Request::Consumed(consumed)))?;
                         self.delivered.push_back(to_received(record));

@@ -125,8 +125,8 @@ impl Phantoms {
         }
     }
 
-    /// Returns the orders that evidence of [`GRACE_MS`] ago or earlier proves to be phantoms, and stops suspecting
-    /// them. `open_orders` has all open orders, by id.
+    /// Returns the orders that are now proven to be phantoms, and stops suspecting them. Only evidence that is at least
+    /// [`GRACE_MS`] old is used as a proof. `open_orders` has all open orders, by id.
     pub(super) fn take_proven_phantoms(
         &mut self,
         now_ms: u64,

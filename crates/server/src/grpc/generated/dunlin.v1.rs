@@ -64,7 +64,7 @@ pub struct Refusal {
     pub numbers: ::prost::alloc::vec::Vec<u64>,
     #[prost(string, tag = "4")]
     pub text: ::prost::alloc::string::String,
-    #[prost(enumeration = "Retry", tag = "5")]
+    #[prost(enumeration = "RetryAdvice", tag = "5")]
     pub retry: i32,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -523,7 +523,7 @@ pub mod subscribe_response {
         #[prost(message, tag = "3")]
         Gap(super::Gap),
         #[prost(message, tag = "4")]
-        Lagging(super::Lagging),
+        Lagging(super::LagNotice),
         #[prost(message, tag = "5")]
         EpochChanged(super::EpochChanged),
         #[prost(message, tag = "6")]
@@ -533,7 +533,7 @@ pub mod subscribe_response {
         #[prost(message, tag = "8")]
         Checksum(super::Checksum),
         #[prost(message, tag = "9")]
-        Deleted(super::Deleted),
+        Deleted(super::LogDeleted),
         #[prost(message, tag = "10")]
         Publishers(super::Publishers),
     }
@@ -578,7 +578,7 @@ pub struct Gap {
 }
 /// A warning before a loss: the subscriber has still to read more than half of the retained records.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Lagging {
+pub struct LagNotice {
     #[prost(string, tag = "1")]
     pub topic: ::prost::alloc::string::String,
     #[prost(uint32, tag = "2")]
@@ -655,7 +655,7 @@ pub struct Publishers {
 }
 /// The log was deleted. Its last record had this position.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Deleted {
+pub struct LogDeleted {
     #[prost(message, optional, tag = "1")]
     pub last: ::core::option::Option<LogPosition>,
 }
@@ -673,7 +673,7 @@ pub mod join_group_request {
         Join(super::Join),
         /// From members of share groups: the position up to which the member has processed records.
         #[prost(message, tag = "2")]
-        Consumed(super::Consumed),
+        Consumed(super::ConsumedPosition),
         /// From members of work groups: a request for records.
         #[prost(message, tag = "3")]
         Claim(super::Claim),
@@ -682,7 +682,7 @@ pub mod join_group_request {
         #[prost(message, tag = "5")]
         Nack(super::Nack),
         #[prost(message, tag = "6")]
-        Renew(super::Renew),
+        Renew(super::RenewClaims),
     }
 }
 /// A request to join a group. If the group does not exist, the fields from kind on, except member, configure the new group.
@@ -715,7 +715,7 @@ pub struct Join {
 }
 /// The position up to which the member has processed the records of a partition.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Consumed {
+pub struct ConsumedPosition {
     #[prost(uint32, tag = "1")]
     pub partition: u32,
     #[prost(uint64, tag = "2")]
@@ -747,7 +747,7 @@ pub struct Nack {
 }
 /// Restarts these claims: each lasts for its whole duration from now.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Renew {
+pub struct RenewClaims {
     #[prost(uint32, tag = "1")]
     pub request: u32,
     #[prost(uint64, repeated, tag = "2")]
@@ -771,7 +771,7 @@ pub mod join_group_response {
         #[prost(message, tag = "4")]
         Settled(super::Settled),
         #[prost(message, tag = "5")]
-        Deleted(super::Deleted),
+        Deleted(super::LogDeleted),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -816,7 +816,7 @@ pub struct Settled {
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
-pub enum Retry {
+pub enum RetryAdvice {
     /// The same request will be refused again.
     No = 0,
     /// The same request may be accepted later.
@@ -824,24 +824,24 @@ pub enum Retry {
     /// Reconnect, then resume.
     Reconnect = 2,
 }
-impl Retry {
+impl RetryAdvice {
     /// String value of the enum field names used in the ProtoBuf definition.
     ///
     /// The values are not transformed in any way and thus are considered stable
     /// (if the ProtoBuf definition does not change) and safe for programmatic use.
     pub fn as_str_name(&self) -> &'static str {
         match self {
-            Self::No => "RETRY_NO",
-            Self::Later => "RETRY_LATER",
-            Self::Reconnect => "RETRY_RECONNECT",
+            Self::No => "RETRY_ADVICE_NO",
+            Self::Later => "RETRY_ADVICE_LATER",
+            Self::Reconnect => "RETRY_ADVICE_RECONNECT",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
     pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
         match value {
-            "RETRY_NO" => Some(Self::No),
-            "RETRY_LATER" => Some(Self::Later),
-            "RETRY_RECONNECT" => Some(Self::Reconnect),
+            "RETRY_ADVICE_NO" => Some(Self::No),
+            "RETRY_ADVICE_LATER" => Some(Self::Later),
+            "RETRY_ADVICE_RECONNECT" => Some(Self::Reconnect),
             _ => None,
         }
     }
@@ -3756,13 +3756,13 @@ pub mod retry_policy {
 /// A task that must be completed before another one starts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TaskAfter {
-    #[prost(oneof = "task_after::Which", tags = "1, 2")]
-    pub which: ::core::option::Option<task_after::Which>,
+    #[prost(oneof = "task_after::TaskReference", tags = "1, 2")]
+    pub task_reference: ::core::option::Option<task_after::TaskReference>,
 }
 /// Nested message and enum types in `TaskAfter`.
 pub mod task_after {
     #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
-    pub enum Which {
+    pub enum TaskReference {
         /// The id of an existing task.
         #[prost(uint64, tag = "1")]
         Task(u64),

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use dunlin::Refused;
 use dunlin::state::{
-    Compare, ComparedProperty, Comparison, ControlCommand, ControlQuery, FoundKeys, KeyItem, KeyOperation,
-    KeyWithItem, OperationOutcome,
+    Compare, ComparedProperty, Comparison, ControlCommand, ControlQuery, FoundKey, FoundKeys, KeyItem,
+    KeyOperation, OperationOutcome,
 };
 use dunlin::wire::ErrorCode;
 use v1::compare::{Result as Compared, Target as CompareTarget};
@@ -137,7 +137,7 @@ pub(super) fn range_response(revision: u64, found: &FoundKeys) -> v1::RangeRespo
     v1::RangeResponse { revision, kvs: found.items.iter().map(pair).collect(), more: found.more }
 }
 
-pub(super) fn pair(pair: &KeyWithItem) -> v1::KeyValue {
+pub(super) fn pair(pair: &FoundKey) -> v1::KeyValue {
     key_value(&pair.key, &pair.item)
 }
 

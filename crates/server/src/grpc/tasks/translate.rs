@@ -8,7 +8,7 @@ use dunlin::scheduler::{
 use dunlin::wire::ErrorCode;
 use dunlin::{Refused, now_ns};
 use v1::retry_policy::Delay;
-use v1::task_after::Which;
+use v1::task_after::TaskReference;
 
 use super::super::proto::dunlin as v1;
 
@@ -69,9 +69,9 @@ fn retry(policy: &v1::RetryPolicy) -> Result<RetryPolicy, Refused> {
 }
 
 fn after(after: &v1::TaskAfter) -> Result<TaskDependency, Refused> {
-    match after.which {
-        Some(Which::Task(task)) => Ok(TaskDependency::Task { task }),
-        Some(Which::Index(index)) => Ok(TaskDependency::Batch { index }),
+    match after.task_reference {
+        Some(TaskReference::Task(task)) => Ok(TaskDependency::Task { task }),
+        Some(TaskReference::Index(index)) => Ok(TaskDependency::Batch { index }),
         None => Err(invalid("after: name a task or an index")),
     }
 }

@@ -1,7 +1,7 @@
 //! Converts keys and values to JSON. Bytes that are not UTF-8 are encoded as base64, in a field with the suffix
 //! `_base64`.
 
-use dunlin::state::{KeyEvent, KeyItem, KeyWithItem};
+use dunlin::state::{FoundKey, KeyEvent, KeyItem};
 use dunlin::wire::http::base64;
 use serde_json::{Map, Value};
 
@@ -30,7 +30,7 @@ fn entry(key: &[u8], item: &KeyItem) -> Map<String, Value> {
     object
 }
 
-pub(super) fn pair(pair: &KeyWithItem) -> Value {
+pub(super) fn pair(pair: &FoundKey) -> Value {
     entry(&pair.key, &pair.item).into()
 }
 

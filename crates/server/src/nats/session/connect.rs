@@ -23,9 +23,23 @@ const CONNECTIONS_EXCEEDED: &str = "maximum connections exceeded";
 impl Session {
     pub(super) fn write_info(&mut self) {
         let is_tls = matches!(self.stream, Stream::Tls(_));
-        let protocol = if matches!(self.stream, Stream::Ws(_)) { Protocol::Http } else { Protocol::Nats };
-        let out = &mut self.outbound.control;
-        write_info_for(&self.shared, protocol, self.stream.socket(), self.id, is_tls, out);
+        self.announced_addresses = self.member_addresses();
+        let (addresses, out) = (&self.announced_addresses, &mut self.outbound.control);
+        write_info(&self.shared, addresses, self.stream.socket(), self.id, is_tls, out);
+    }
+
+    /// Sends INFO again if the members' addresses have changed since the last INFO. Otherwise, a client that connected
+    /// after a change of the cluster would receive the same INFO twice.
+    pub(super) fn announce_members(&mut self) {
+        if self.member_addresses() != self.announced_addresses {
+            self.write_info_again();
+        }
+    }
+
+    /// The addresses of the client's listener at all members of the cluster.
+    fn member_addresses(&self) -> Vec<String> {
+        let is_websocket = matches!(self.stream, Stream::Ws(_));
+        self.shared.nats_addresses(if is_websocket { Protocol::Http } else { Protocol::Nats })
     }
 
     pub(super) fn connect(&mut self, json: &[u8]) {
@@ -42,6 +56,8 @@ impl Session {
         });
         self.connect = connect;
         self.write_ok();
+        // Until now, it was not known whether the client supports a second INFO.
+        self.announce_members();
     }
 
     pub(super) fn name(&self) -> String {
@@ -53,22 +69,19 @@ impl Session {
     }
 }
 
-/// Appends the INFO message of the NATS listener. It is sent before TLS, unless the client begins with TLS.
-pub(crate) fn write_info(
-    shared: &SharedServer,
-    socket: Option<&TcpStream>,
-    session: u64,
-    is_tls: bool,
-    out: &mut Vec<u8>,
-) {
-    write_info_for(shared, Protocol::Nats, socket, session, is_tls, out);
+/// The INFO message that a client received before TLS began.
+pub(crate) struct AnnouncedInfo {
+    /// The number of the session.
+    pub(crate) session: u64,
+    /// The addresses of the cluster's members.
+    pub(crate) addresses: Vec<String>,
 }
 
-/// Appends the INFO message of the listener for `protocol`. The message includes the addresses of the same listener at
-/// all members of the cluster.
-fn write_info_for(
+/// Appends an INFO message with these addresses of the cluster's members. The message is sent before TLS, unless the
+/// client begins with TLS.
+pub(crate) fn write_info(
     shared: &SharedServer,
-    protocol: Protocol,
+    addresses: &[String],
     socket: Option<&TcpStream>,
     session: u64,
     is_tls: bool,
@@ -93,7 +106,7 @@ fn write_info_for(
         cluster: if shared.cluster.get().is_some() { CLUSTER } else { "" },
         nonce: &shared.access.as_ref().and_then(|access| access.nonce(session)).unwrap_or_default(),
         ldm: shared.is_stopping(),
-        connect_urls: &shared.nats_addresses(protocol),
+        connect_urls: addresses,
         auth_required: shared.access.is_some(),
         tls_required: is_tls,
         tls_available: is_tls,

@@ -210,8 +210,8 @@ impl Session {
         }
     }
 
-    /// Charges the bytes in `unread`, unless there are only a few. If the memory budget has no room, refuses the
-    /// incomplete message or the login to which they belong. Complete messages that wait for anything else are kept.
+    /// Charges the bytes in `unread`, unless there are only a few. If the memory budget has no room, refuses an
+    /// incomplete message, or a login that is still being checked. In all other cases, keeps the bytes.
     fn charge_unread(&mut self) {
         if self.unread.len() <= UNCHARGED_UNREAD_BYTES_MAX {
             return self.unread_charge.release();

@@ -86,7 +86,7 @@ fn each_record_of_a_share_group_goes_to_one_member() {
                 last = delivery.record.unwrap().seq;
                 assert!(seqs.insert(last), "{last} twice");
             }
-            let consumed = Request::Consumed(v1::Consumed { partition: 0, seq: last });
+            let consumed = Request::Consumed(v1::ConsumedPosition { partition: 0, seq: last });
             requests.send(v1::JoinGroupRequest { request: Some(consumed) }).await.unwrap();
         }
         assert_eq!(of_each.iter().sum::<usize>(), 1_000);
@@ -126,7 +126,7 @@ fn grpc_work_group_redelivers_a_record_until_it_is_acknowledged() {
         }
         let tokens: Vec<_> = deliveries.iter().map(|delivery| delivery.token).collect();
         assert!(deliveries.iter().all(|delivery| delivery.attempt == 1 && delivery.claim_ms > 0));
-        member.send(Request::Renew(v1::Renew { request: 1, tokens: vec![tokens[2]] })).await;
+        member.send(Request::Renew(v1::RenewClaims { request: 1, tokens: vec![tokens[2]] })).await;
         assert_eq!(member.settled().await.settled, 1);
         member.send(Request::Ack(v1::Ack { request: 2, tokens: vec![tokens[0], tokens[0]] })).await;
         let settled = member.settled().await;

@@ -66,8 +66,8 @@ fn tasks_are_submitted_found_explained_and_cancelled() {
             memory_bytes: 1_000,
             ..draft("k")
         };
-        let which = Some(v1::task_after::Which::Index(0));
-        let second = v1::TaskDraft { after: vec![v1::TaskAfter { which }], ..draft("k") };
+        let task_reference = Some(v1::task_after::TaskReference::Index(0));
+        let second = v1::TaskDraft { after: vec![v1::TaskAfter { task_reference }], ..draft("k") };
         let taken = submit(&mut client, "acme", vec![first.clone(), second]).await;
         assert_eq!(taken.iter().map(|taken| taken.known).collect::<Vec<_>>(), [false, false]);
         let again = submit(&mut client, "acme", vec![first]).await;
@@ -162,7 +162,7 @@ fn invalid_grpc_task_calls_are_refused_with_their_code() {
         ] {
             assert_eq!(refused(client.submit(submission(task.clone())).await), bad, "{task:?}");
         }
-        let unknown = v1::TaskAfter { which: Some(v1::task_after::Which::Task(0xabc)) };
+        let unknown = v1::TaskAfter { task_reference: Some(v1::task_after::TaskReference::Task(0xabc)) };
         let many = vec![label("a", "b"); 65];
         for (task, reason) in [
             (v1::TaskDraft { priority: Some(300), ..draft("k") }, "priority 300 is not one of 0 to 9"),

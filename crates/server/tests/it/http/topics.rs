@@ -28,7 +28,7 @@ fn topic_is_created_described_and_deleted_over_http() {
 }
 
 #[test]
-fn topic_of_a_single_node_cannot_move_over_http() {
+fn http_topic_move_is_refused_by_a_node_without_a_cluster() {
     let fixture = HttpServer::new();
     fixture.publish("orders", b"1");
     let refused = fixture.peer().request("PUT", "/v1/topics/orders/owner", &[], br#"{"node": 2}"#);

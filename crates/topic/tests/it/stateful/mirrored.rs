@@ -311,7 +311,7 @@ fn new_owner_waits_before_it_reports_publishers_as_gone() {
 }
 
 #[test]
-fn publisher_whose_record_the_new_owner_lacks_is_refused() {
+fn publisher_is_refused_if_new_owner_lacks_its_last_record() {
     let owned = owner(1);
     let mut setter = Setter::of(&owned);
     setter.set(100);
