@@ -135,7 +135,7 @@ fn join(number: u32, topic: &'static str, group: &str) -> Vec<u8> {
 }
 
 #[test]
-fn channels_of_an_ended_subscription_leave_room_for_a_membership() {
+fn channels_of_ended_subscription_leave_room_for_a_membership() {
     let (node, server) = serve_with(|config| config.limits.channels_max = TOPICS as usize);
     create_topics(&node);
     let mut peer = Peer::connect(&server);
