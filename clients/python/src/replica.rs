@@ -428,7 +428,8 @@ impl PyReplica {
         })
     }
 
-    /// The value of a key, if the topic's state holds last values; `None` if the key is missing.
+    /// The value of a key, if the topic's state maps each key to its last value. `None` if the key is missing, or if
+    /// the state is of another kind.
     fn value<'py>(&self, py: Python<'py>, key: Vec<u8>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let value = self.with_states(py, |states| {
             states.iter().find_map(|(_, _, state)| state.values()?.get(&key).map(<[u8]>::to_vec))
@@ -442,7 +443,7 @@ impl PyReplica {
         self.with_states(py, |states| states.iter().map(|(_, _, state)| state.entries()).sum())
     }
 
-    /// All keys with their values, if the topic's state holds last values.
+    /// All keys with their values, if the topic's state maps each key to its last value; otherwise an empty list.
     fn items<'py>(&self, py: Python<'py>) -> PyResult<Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>> {
         let all: Vec<(Vec<u8>, Vec<u8>)> = self.with_states(py, |states| {
             let values = states.iter().filter_map(|(_, _, state)| state.values());

@@ -313,7 +313,7 @@ def test_cancelled_lock_request_is_removed_from_the_queue(url: str, topic: str) 
     run(program())
 
 
-def test_second_async_with_of_an_open_handle_raises_busy_error(url: str, topic: str) -> None:
+def test_entering_an_open_async_handle_again_raises_busy_error(url: str, topic: str) -> None:
     async def program() -> None:
         async with dunlin.aio.connect(url) as client:
             opening: list[Any] = [dunlin.aio.connect(url), client.kv.lease(60.0), client.subscribe(topic)]

@@ -424,7 +424,7 @@ def test_memory_use_of_a_task_in_a_killed_process_is_unknown() -> None:
     slot.end()
 
 
-def test_closed_standard_output_does_not_fail_a_process_task() -> None:
+def test_task_may_close_the_standard_output_of_its_process() -> None:
     slot = ProcessSlot()
     for program in ("import sys; sys.stdout.close()", "import sys; sys.stdout = None", ""):
         assert slot.run(exec, (program,), lambda: False).error is None

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn each_etcd_figure_and_each_baseline_has_one_measurement() {
+    fn each_etcd_result_and_each_baseline_is_measured_once() {
         for peer_figure in reference::PEER_FIGURES {
             assert_eq!(matching(&peer_figure.peer), 1, "{:?}", peer_figure.peer);
             assert_eq!(matching(&peer_figure.floor), 1, "{:?}", peer_figure.floor);

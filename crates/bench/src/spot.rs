@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn measurement_list_of_suite_spot_has_no_duplicates() {
+    fn no_spot_measurement_is_listed_twice() {
         let mut unique = HashSet::new();
         for point in points() {
             assert!(

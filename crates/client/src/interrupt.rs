@@ -46,7 +46,8 @@ pub fn interruptible<T>(interrupted: impl Fn() -> bool + 'static, call: impl FnO
     call()
 }
 
-/// The check of the caller that applies to one wait, if any.
+/// The check that the caller of [`interruptible`] has passed, for use during one wait. `None` if the thread is not in a
+/// call of [`interruptible`].
 pub(crate) struct Interrupt(Option<SharedCheck>);
 
 impl Interrupt {

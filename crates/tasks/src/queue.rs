@@ -350,7 +350,7 @@ impl SchedulerState {
         Some(self.take_places(member.2, false))
     }
 
-    /// The next task that gets a place in a group, and whether a worker could run this task.
+    /// Returns the waiting task that gets the next place in a [`TaskGroup`], and whether a worker could run this task.
     fn next_waiting(&self, key: &GroupKey) -> Option<((TaskSort, i64, u32), bool)> {
         let all = first_of_each_sort(&self.groups.get(key)?.waiting)
             .map(|member| (member, self.is_served(&member.0)));

@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn worker_wakes_its_own_thread_even_if_another_thread_waits() {
+    fn sleeping_worker_thread_is_woken_even_if_others_are_idle() {
         let phase = |idle| Phase { idle, own_thread_sleeps: true, ..Phase::default() };
         assert!(phase(0).own_thread_must_wake() && phase(1).own_thread_must_wake());
         assert!(

@@ -70,7 +70,7 @@ fn filtered_records_are_not_reported_as_a_gap() {
 }
 
 #[test]
-fn received_position_advances_past_records_filtered_by_node() {
+fn records_filtered_out_by_the_node_count_as_received() {
     let (client, node) = ScriptedNode::serve(|_, mut link| {
         link.accept_subscription(at(2, 10));
         link.send_batch(2, 10, 14, &["a"]);

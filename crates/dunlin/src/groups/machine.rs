@@ -1,4 +1,4 @@
-//! The operations that a group needs from its state machine, in a trait that both kinds of groups implement.
+//! The operations of a group's state machine, in a trait that [`ShareGroup`] and [`WorkGroup`] implement.
 
 use std::fmt::Debug;
 

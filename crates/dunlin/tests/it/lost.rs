@@ -235,7 +235,7 @@ fn removed_log_files_are_a_gap_and_numbering_continues() {
 }
 
 #[test]
-fn subscriber_gets_a_higher_epoch_if_its_epoch_is_lost_on_disk() {
+fn new_epoch_exceeds_the_epoch_of_a_deleted_log_file() {
     let disk = FakeDisk::new(34);
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();

@@ -336,7 +336,8 @@ impl Recovery<'_> {
         in_file.or(self.last_before)
     }
 
-    /// Finishes the repair of the last file, so that it ends with a mark.
+    /// Finishes the repair of the last file. Afterwards, the file ends with a mark that says that the log was closed
+    /// ([`BlockKind::End`]) or repaired ([`BlockKind::Cut`]).
     fn finish_repair(
         &mut self,
         current: &mut Current,

@@ -153,7 +153,7 @@ fn task_snapshots_do_not_contain_names_of_unused_kinds() {
 }
 
 #[test]
-fn workers_bound_to_one_tenant_cannot_use_up_all_worker_pools() {
+fn one_tenant_may_use_only_a_part_of_the_worker_pools() {
     let mut scene = scene_with_two_tenants(SchedulerLimits { pools_max: 8, ..SchedulerLimits::default() });
     let mut join = |kind: &str, tenants: Vec<&[u8]>| {
         let kinds = vec![kind.as_bytes()];

@@ -25,8 +25,8 @@ pub struct StagedBatch {
     pub(super) by_ref: bool,
 }
 
-/// The producer of consecutive records that a store has to write to disk next. It is stored with the records, so that a
-/// restarted node recognizes retries of them.
+/// Names the producer of consecutive records. A store writes this value to disk together with the records, so that a
+/// restarted node recognizes a retry of these records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StagedProducer {
     /// The producer, and the number that it gave to the first record.

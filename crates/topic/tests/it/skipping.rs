@@ -69,7 +69,7 @@ fn skipping_many_records_takes_several_reads_and_loses_none() {
 }
 
 #[test]
-fn read_with_a_spent_skip_budget_still_skips_one_record() {
+fn read_skips_one_record_even_if_its_skip_limit_is_reached() {
     let topic = long_topic("orders");
     for filter in filters() {
         let (mut cursor, mut skips) = (filtered(&topic, filter), SkipBudget::default());

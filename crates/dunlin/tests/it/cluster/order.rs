@@ -104,10 +104,11 @@ fn moved_topic_keeps_the_order_of_records_in_flight() {
     }
 }
 
-/// A relay (the link that forwards one topic's batches) that served a deleted topic refuses all further records of its
-/// flight. A flight is a series of batches that are on their way at the same time. Records for a new topic with the
-/// same name therefore have to use a new relay. While the flight lasts, a new record must wait. If it joined the
-/// flight, the flight would never end under a constant load.
+/// Batches of one topic that are on their way at the same time form a flight. They use the same relay: the link that
+/// forwards one topic's batches. If the owner refuses a batch because the topic was deleted, the owner also refuses all
+/// later batches of the flight. A record for a new topic with the same name must therefore wait until the flight has
+/// ended. The record is then sent over a new relay. If new records could join the flight, the flight would never end
+/// under a constant load.
 #[test]
 fn refusal_of_old_records_does_not_affect_a_recreated_topic() {
     let cluster = TestCluster::of(2);

@@ -384,7 +384,8 @@ mod tests {
         assert_eq!(plan(&snapshot(&[1, 2], Some(1), Some((2, None))), &unreachable(&[2])), []);
     }
 
-    /// The keys after process 1 has released the region in `EPOCH`, and process 2 has claimed it if `is_claimed`.
+    /// Returns the keys of a world in which process 1 has released the region in `EPOCH`. If `is_claimed` is set,
+    /// process 2 has then claimed the region in the next epoch.
     fn released(processes: &[u64], is_claimed: bool) -> WorldSnapshot {
         let mut snapshot = snapshot(processes, None, Some((2, None)));
         let former = RegionOwner { process: 1, epoch: EPOCH };

@@ -4,10 +4,11 @@
 //! Invariant: the batches of one publisher to one partition are appended in the order of their arrival.
 //!
 //! Limits: the batches of one connection take at most [`PARKED_BYTES_MAX`] bytes, which are charged to the node's
-//! memory budget. With a new batch, the batches of its publisher to its partition may take at most as many bytes as
-//! were free before. They therefore take at most about half of the limit, and a single full topic leaves room for
-//! others. A batch beyond these limits is refused at once, except if no other batch waits. Such a batch is limited by
-//! the size of its messages (`run_bytes_max` and `control_bytes_max` of [`ServerLimits`](crate::ServerLimits)).
+//! memory budget. A new batch and the waiting batches of its publisher to its partition may together take at most as
+//! many bytes as are free under this limit before the new batch is added. The batches of one publisher to one partition
+//! therefore take at most about half of the limit, and a single full topic leaves room for others. A batch beyond these
+//! limits is refused at once, unless no other batch of the connection waits. In this case, the batch may be as large as
+//! the limits for messages allow (`run_bytes_max` and `control_bytes_max` of [`ServerLimits`](crate::ServerLimits)).
 
 use std::collections::VecDeque;
 use std::time::Duration;
