@@ -340,7 +340,7 @@ def test_send_during_a_waiting_publish_keeps_the_loop_running() -> None:
     run(program())
 
 
-def test_send_during_a_waiting_close_keeps_the_loop_running() -> None:
+def test_send_while_close_waits_does_not_block_the_event_loop() -> None:
     async def program() -> None:
         raw: Any = BusyPublisher()
         caller = _Caller()

@@ -383,7 +383,7 @@ def test_stopped_coroutine_is_cancelled_once_and_cleans_up() -> None:
     assert cleaned_up.is_set()
 
 
-def test_process_ended_by_a_real_time_signal_fails_only_its_task() -> None:
+def test_real_time_signal_to_a_process_fails_only_its_task() -> None:
     slot = ProcessSlot()
     number = signal.SIGRTMIN + 1
     result = slot.run(signal.raise_signal, (number,), lambda: False)

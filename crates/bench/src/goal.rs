@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn lower_latency_or_higher_rate_beats_a_claimed_figure() {
+    fn improvement_factor_is_computed_for_latencies_and_rates() {
         let latency = RowPattern { metric: "p50_ns", ..OURS };
         assert_eq!(PeerClaim { title: "", figure: 800.0, ours: latency }.times_better(200.0), 4.0);
         assert_eq!(PeerClaim { title: "", figure: 4e5, ours: OURS }.times_better(8e5), 2.0);

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn no_spot_measurement_is_listed_twice() {
+    fn spot_suite_lists_each_measurement_once() {
         let mut unique = HashSet::new();
         for point in points() {
             assert!(

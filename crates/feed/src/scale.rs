@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn scale_is_read_back_from_its_options() {
+    fn price_scale_is_restored_from_its_reducer_options() {
         let scale = parse(&[("price_decimals", "2"), ("tick", "25"), ("price_min", "0")]).unwrap();
         assert_eq!((scale.price_decimals, scale.tick, scale.price_min), (2, 25, 0));
         assert_eq!(Scale::parse("book", &scale.options()), Ok(scale));

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn client_that_disconnects_again_is_listed_first_with_a_count() {
+    fn repeated_disconnects_of_a_client_are_counted_in_one_entry() {
         let departures = Departures::new(10);
         departures.note(departure("slow", 1));
         departures.note(departure("other", 2));

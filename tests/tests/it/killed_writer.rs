@@ -47,7 +47,7 @@ fn kill_and_retry(seed: u64, mode: &str) -> (Vec<TraceLine>, Ledger) {
 }
 
 #[test]
-fn retry_for_a_killed_publisher_appends_no_record_twice() {
+fn records_resent_for_a_killed_publisher_are_stored_once() {
     retry_for_killed_publishers(2);
 }
 
@@ -58,7 +58,7 @@ fn batch_of_a_killed_publisher_is_whole_or_absent() {
 
 mod long {
     #[test]
-    fn retry_for_a_killed_publisher_appends_no_record_twice() {
+    fn records_resent_for_a_killed_publisher_are_stored_once() {
         super::retry_for_killed_publishers(6);
     }
 

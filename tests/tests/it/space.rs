@@ -209,7 +209,7 @@ fn process_killed_while_regions_move_loses_no_entity() {
 }
 
 #[test]
-fn refusal_of_a_process_of_another_world_names_both_worlds() {
+fn refused_process_learns_the_names_of_both_worlds() {
     let mut world = World::of(1, &[]);
     world.count = 2;
     world.options = vec!["world=elsewhere".to_owned()];

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn unused_or_unexplained_capability_exception_is_reported() {
+    fn unused_or_unexplained_exception_in_the_table_is_reported() {
         let with = |reason: &str| {
             format!(
                 "{PAGE}\n| file | may name | because |\n|---|---|---|\n| `crates/topic/src/log.rs` | `clock` | {reason} |\n"

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn second_type_with_the_same_name_fails_unless_listed() {
+    fn two_types_may_share_a_name_only_if_listed() {
         let (path, text) = ("crates/b/src/b.rs", "\npub enum Lane {}");
         let found = findings(path, text, "");
         assert_eq!(found.len(), 1, "{found:?}");

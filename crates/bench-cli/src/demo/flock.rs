@@ -342,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kills_alternate_between_the_leader_and_another_node() {
+    fn leader_and_another_node_are_killed_alternately() {
         for (nodes, leader) in [(2, 0), (2, 1), (3, 0), (3, 1), (3, 2)] {
             for kill in 0..12 {
                 let victim = victim(kill, Some(leader), nodes);

@@ -25,7 +25,7 @@ pub fn measure(topics: usize, lookups: usize) -> Result<RunSample> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn measured_topic_lookup_time_is_above_zero() {
+    fn measured_time_of_a_topic_lookup_is_above_zero() {
         assert!(super::measure(100, 1_000).unwrap().get("lookup_ns").unwrap() > 0.0);
     }
 }

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn top_ends_only_on_q_escape_or_ctrl_c() {
+    fn dunlin_top_ends_only_on_q_escape_or_ctrl_c() {
         let key = |code, modifiers| is_quit_key(KeyEvent::new(code, modifiers));
         assert!(key(KeyCode::Char('q'), KeyModifiers::NONE) && key(KeyCode::Esc, KeyModifiers::NONE));
         assert!(key(KeyCode::Char('c'), KeyModifiers::CONTROL));

@@ -25,7 +25,7 @@ use crate::namespace::in_namespaces;
 use crate::pages::root;
 
 /// The full name of the test that runs the page.
-const TEST: &str = "getting_started::page_runs_from_top_to_bottom";
+const TEST: &str = "getting_started::getting_started_page_works_from_top_to_bottom";
 /// The environment variable that the test sets when it runs itself in namespaces.
 const INSIDE: &str = "GETTING_STARTED_IN_NAMESPACES";
 
@@ -372,7 +372,7 @@ impl Session {
 }
 
 #[test]
-fn page_runs_from_top_to_bottom() {
+fn getting_started_page_works_from_top_to_bottom() {
     if std::env::var_os(INSIDE).is_none() {
         let mut command = in_namespaces("\"$@\"");
         command.arg(std::env::current_exe().unwrap()).args([TEST, "--exact", "--nocapture"]);

@@ -63,7 +63,7 @@ fn background_processes_end_with_the_command_of_dunlin_lock() {
 }
 
 #[test]
-fn lock_command_is_ended_at_lease_expiry_if_the_node_is_frozen() {
+fn command_that_holds_a_lock_is_ended_if_the_node_freezes() {
     let node = Node::start();
     let (mut first, pid) = hold(&node, "frozen", "2s", "trap '' TERM; echo $$; while :; do sleep 1; done");
     signal("STOP", node.pid());

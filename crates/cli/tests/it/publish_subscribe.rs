@@ -149,7 +149,7 @@ fn dunlin_sub_survives_a_killed_node_and_reports_the_new_epoch() {
 }
 
 #[test]
-fn closed_output_pipe_ends_sub_with_success() {
+fn dunlin_sub_succeeds_if_its_output_pipe_is_closed() {
     let node = Node::start();
     let mut sub =
         node.command(&["sub", "ticks"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -185,7 +185,7 @@ fn dunlin_pub_survives_a_node_restart_and_prints_a_summary() {
 }
 
 #[test]
-fn ctrl_c_ends_a_waiting_pub_with_its_summary() {
+fn dunlin_pub_prints_its_summary_after_ctrl_c() {
     let node = Node::start();
     let mut publish = node.command(&["pub", "ticks", "--json"]);
     let mut publish =
@@ -218,7 +218,7 @@ fn pub_interrupted_in_an_outage_counts_unacknowledged_records() {
 }
 
 #[test]
-fn ctrl_c_ends_a_sleeping_sub_at_once() {
+fn ctrl_c_ends_a_sleeping_dunlin_sub_at_once() {
     let node = Node::start();
     node.run(&["pub", "ticks", "one"]).done();
     let mut sub = node.command(&["sub", "ticks", "--from", "earliest", "--sleep", "1h"]);
@@ -240,7 +240,7 @@ fn invalid_subject_is_refused_with_reason_and_advice() {
 }
 
 #[test]
-fn pub_to_a_full_topic_waits_and_delivers_each_record_once() {
+fn dunlin_pub_waits_for_room_and_sends_each_record_once() {
     let node = Node::start();
     let small = ["--reliable", "--retention-bytes", "16KiB", "--wait-ms-max", "20"];
     node.run(&[&["topics", "create", "jobs"], &small[..]].concat()).done();

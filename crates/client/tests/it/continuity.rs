@@ -151,7 +151,7 @@ fn records_of_a_replaced_owner_are_ignored_after_a_new_epoch() {
 }
 
 #[test]
-fn new_epoch_without_a_notice_is_reported_to_the_subscriber() {
+fn client_reports_a_new_epoch_that_the_node_did_not_announce() {
     let events = received_events(|link| link.send_batch(5, 0, 1, &["end"]));
     assert_eq!(events, ["epoch 2-10 None 5-1", "5-1 end"]);
 }
@@ -227,7 +227,7 @@ fn start_positions_exclude_logs_that_are_announced_later() {
 }
 
 #[test]
-fn connection_lost_during_a_subscription_repeats_no_start() {
+fn start_positions_are_not_repeated_after_a_reconnect() {
     let starts = start_positions_after_the_end(|node, mut link| {
         let subscription = link.next(|message| match message {
             FromClient::Subscribe(subscribe) => subscribe.subscription,

@@ -334,7 +334,7 @@ fn records_sent_again_by_a_producer_are_not_appended_twice() {
 }
 
 #[test]
-fn batch_refusal_names_the_bad_record_and_appends_nothing() {
+fn batch_is_refused_whole_and_the_bad_record_is_named() {
     let running = RunningNode::start();
     let client = running.client();
     client.create_topic("t", &book(), false).unwrap();

@@ -565,7 +565,7 @@ mod tests {
     /// A durable topic begins an epoch with each start of its owner, without the cluster. The cluster still knows only
     /// the epoch on which it agreed when the topic was created.
     #[test]
-    fn member_resumes_after_the_epoch_in_which_it_was_last_accepted() {
+    fn member_that_joins_again_continues_from_its_last_epoch() {
         let member = membership();
         assert!(member.begin_request(5));
         member.on_accepted(7, 0);

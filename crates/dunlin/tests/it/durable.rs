@@ -432,7 +432,7 @@ fn durable_topic_without_a_data_directory_is_refused() {
 }
 
 #[test]
-fn real_disk_keeps_partitions_and_large_payloads() {
+fn records_of_three_partitions_survive_on_a_real_disk() {
     let dir = tempfile::tempdir().unwrap();
     let config = TopicConfig { partitions: 3, ..durable() };
     let open = || Node::open(Config::default(), Arc::new(RealDisk), dir.path()).unwrap();

@@ -215,7 +215,7 @@ fn end_of_a_log_without_its_last_file_is_reported_as_unknown() {
 }
 
 #[test]
-fn removed_log_files_are_a_gap_and_numbering_continues() {
+fn removed_log_files_become_a_gap_and_numbering_continues() {
     let disk = FakeDisk::new(33);
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();

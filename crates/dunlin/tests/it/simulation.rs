@@ -39,7 +39,7 @@ fn run(seed: u64) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn simulations_with_equal_seeds_yield_equal_complete_books() {
+fn simulations_with_equal_seeds_yield_equal_books() {
     let books = run(7);
     assert_eq!(books.iter().map(|book| book.0).collect::<Vec<_>>(), [301, 101]);
     assert_eq!(books, run(7));

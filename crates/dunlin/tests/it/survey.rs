@@ -62,7 +62,7 @@ fn totals_include_removed_records_and_deleted_topics() {
 }
 
 #[test]
-fn survey_shows_losses_of_a_slow_subscriber_and_their_times() {
+fn losses_of_a_slow_subscriber_are_counted_and_timed() {
     let node = node();
     node.create_topic("t", short_retention(), false).unwrap();
     let mut slow = node.subscribe("t", &named_options("slow")).unwrap();

@@ -186,7 +186,7 @@ fn topic_beyond_the_topic_limit_of_a_node_is_refused() {
 
 /// Keys, tasks and the node's status have topics of their own, which are created at the first use.
 #[test]
-fn topics_of_keys_and_tasks_are_created_beyond_topics_max() {
+fn topics_of_keys_and_tasks_are_exempt_from_the_topic_limit() {
     let mut config = Config::default();
     config.limits.topics_max = 1;
     let node = Node::start(config).unwrap();

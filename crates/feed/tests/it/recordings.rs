@@ -203,7 +203,7 @@ fn first_rows_form_one_record_and_later_rows_change_the_book() {
 }
 
 #[test]
-fn deletion_in_the_middle_of_a_recording_changes_the_book() {
+fn order_deleted_within_a_recording_leaves_the_book() {
     let rows = "1,9,5,10.0,1,created,bid\n2,9,5,11.0,1,created,ask\n1,70,70,10.0,1,deleted,bid\n\
                 3,80,75,10.0,1,created,bid\n2,90,90,11.0,1,deleted,ask\n2,91,91,11.0,1,deleted,ask\n";
     let result = bitstamp(rows, false);

@@ -372,7 +372,7 @@ fn disk_space_of_discarded_records_is_freed() {
 }
 
 #[test]
-fn appends_succeed_after_an_operator_removes_the_reserve() {
+fn appends_succeed_after_the_reserve_file_was_removed() {
     let disk = FakeDisk::new(15);
     let (mut journal, _) = open(&disk).unwrap();
     let mut reserve = reserve(&disk);

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_synced_mark_is_refused() {
+    fn damaged_number_of_the_last_synced_record_is_refused() {
         let disk = Arc::new(FakeDisk::new(1));
         drop(open(&disk, 7).unwrap());
         disk.overwrite(&Path::new("/raft").with_extension(EXTENSION), vec![0; 1024]);

@@ -27,7 +27,7 @@ fn cheapest_machine_that_fits_a_worker_is_chosen() {
 }
 
 #[test]
-fn cost_includes_whole_machines_and_their_system_memory() {
+fn cost_of_workers_is_that_of_the_machines_they_need() {
     let prices = Prices::default();
     let need = WorkerNeed { cpus: 1.4, memory_gib: 4.6 };
     let large = need.fit(prices.machine("m6i.8xlarge").unwrap()).unwrap();

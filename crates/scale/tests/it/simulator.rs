@@ -140,7 +140,7 @@ fn noisy_neighbour_slows_other_tenants_by_at_most_one_percent() {
 }
 
 #[test]
-fn forecast_prevents_most_slow_minutes_at_10_percent_more_cost() {
+fn forecast_avoids_most_missed_targets_at_10_percent_more_cost() {
     let workload = Workload::Diurnal { low_per_s: 10.0, high_per_s: 70.0, day_ms: 3_600_000, differ: 0.05 };
     let policy = Policy::cloud(10, 250).with_forecast(75_000, vec![48]);
     let rows = compare(1, &workload, &policy, 2_000_000.0);

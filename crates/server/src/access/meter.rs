@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn delay_caused_by_earlier_requests_survives_a_new_rate_limit() {
+    fn new_rate_limit_keeps_the_delay_of_earlier_requests() {
         let mut meter = RateMeter::new(100, 0);
         assert_eq!(pass(&mut meter, 300, 0), Ok(()));
         meter.set(100);

@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn among_task_commands_only_submit_uses_the_publish_rate() {
+    fn only_submitted_tasks_count_as_published_records() {
         let tasks = vec![NewTask::new(b"k", b""); 3];
         assert_eq!(TaskCommand::Submit { tenant: b"t", tasks }.published_records(), 3);
         let redrive = TaskCommand::Redrive { tenant: b"t", count: 9 };

@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn packed_and_unpacked_repeated_numbers_are_counted() {
+    fn elements_of_packed_and_unpacked_lists_are_counted() {
         let tokens = vec![1, 300, u64::MAX];
         let ack = v1::Ack { request: 1, tokens: tokens.clone() }.encode_to_vec();
         let single: Vec<u8> = [0x10, 1].repeat(5);

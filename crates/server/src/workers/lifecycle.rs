@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn prepared_worker_may_wait_without_limit_until_it_is_woken() {
+    fn warm_worker_may_wait_indefinitely_to_be_woken() {
         let mut lifecycle = WorkerLifecycle::for_pool(5_000);
         assert!(lifecycle.is_preparing() && !lifecycle.wake(1), "there is nobody to call yet");
         lifecycle.record_attached(100, false);

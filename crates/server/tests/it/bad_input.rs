@@ -313,7 +313,7 @@ fn existing_file_is_not_replaced_by_a_unix_socket() {
 }
 
 #[test]
-fn publish_without_hello_is_refused_when_its_header_arrives() {
+fn publish_request_without_hello_is_refused_at_its_header() {
     let (node, server) = serve();
     let idle = node.budget().used();
     let mut peer = Peer::silent(&server);

@@ -98,7 +98,7 @@ fn work_group_record_is_redelivered_when_its_claim_expires() {
 }
 
 #[test]
-fn claimed_records_of_a_disconnected_client_go_to_another() {
+fn records_claimed_by_a_lost_client_go_to_another_client() {
     let (node, server) = serve();
     publish(&node, &["1"]);
     let (one, two) = (connect(&server), connect(&server));

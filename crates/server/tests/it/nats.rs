@@ -588,7 +588,7 @@ fn queue_group_member_takes_large_records_only_as_it_reads_them() {
 /// The client begins to read after the topic was deleted, so that one of the two logs ends while the other has unread
 /// records.
 #[test]
-fn queue_group_member_gets_all_partitions_of_a_deleted_topic() {
+fn queue_group_member_reads_all_records_of_a_deleted_topic() {
     const RECORDS: usize = 180;
     let (node, server) = serve_nats(|_| {});
     let retention = Retention { bytes: 64 << 20, ..Retention::default() };

@@ -159,7 +159,7 @@ fn slow_tcp_subscriber_gets_exact_gaps() {
 }
 
 #[test]
-fn subscriber_learns_the_position_after_filtered_records() {
+fn subscriber_position_advances_past_filtered_records() {
     let (node, server) = serve();
     let config = TopicConfig { pattern: Some("o.>".to_owned()), ..TopicConfig::default() };
     node.create_topic("o", config, false).unwrap();

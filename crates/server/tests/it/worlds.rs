@@ -392,7 +392,7 @@ fn processes_with_different_settings_report_the_conflict() {
 /// If two processes expect different numbers of processes, or differ in whether regions have standbys, they report
 /// this, but do not refuse each other.
 #[test]
-fn processes_report_differing_process_counts_or_standby_modes() {
+fn disagreement_on_process_count_or_standbys_is_reported() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
     for (name, expected, standby) in

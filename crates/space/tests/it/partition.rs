@@ -127,7 +127,7 @@ fn no_entity_is_lost_or_changed_when_region_borders_move() {
 }
 
 #[test]
-fn rebalance_waits_until_strayed_entities_have_moved() {
+fn rebalancing_waits_for_entities_outside_their_region() {
     let partition = Partition::even(2, &ids(2));
     let balance = BalancePolicy { spare: 50.0, fresh_ns: 1_000, ..BalancePolicy::default() };
     let report = |region, amount, strayed, version| {

@@ -83,7 +83,7 @@ fn delayed_task_without_a_worker_does_not_block_a_key_limit() {
 }
 
 #[test]
-fn key_limit_is_released_when_the_last_suitable_worker_leaves() {
+fn task_loses_its_place_in_a_limit_when_no_worker_can_run_it() {
     let mut scene = scene_with_limit_of_one();
     scene.join_with(worker_for_kind(b"work", 1));
     let (first, last) =
@@ -114,7 +114,7 @@ fn key_limit_place_moves_to_a_task_that_a_new_worker_can_run() {
 }
 
 #[test]
-fn task_too_large_for_every_worker_blocks_no_key_limit() {
+fn task_too_large_for_all_workers_does_not_block_smaller_ones() {
     let mut scene = scene_with_limit_of_one();
     scene.join_with(NewWorker { memory_bytes: 100, ..worker_for_kind(b"work", 1) });
     let large = scene.submit(labelled_ann(NewTask { memory_bytes: 1_000, ..work() }));
@@ -149,7 +149,7 @@ fn task_without_a_suitable_worker_takes_no_rate_token() {
 }
 
 #[test]
-fn task_that_loses_one_key_limit_releases_its_other_limits() {
+fn task_that_loses_a_place_in_one_limit_loses_all_its_places() {
     let mut scene = Scene::default();
     let limits = vec![KeyLimit::running(b"user", 1), KeyLimit::running(b"site", 1)];
     scene.set_tenant(TenantSettings { limits, ..TenantSettings::new(b"a") });

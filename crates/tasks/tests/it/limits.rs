@@ -243,7 +243,7 @@ fn fill(scene: &mut Scene, tenant: &[u8]) -> usize {
 }
 
 #[test]
-fn tasks_of_one_tenant_cannot_use_up_the_state_limit() {
+fn one_tenant_cannot_use_up_the_memory_for_tasks() {
     let mut scene = scene_with_little_room();
     let (a, b) = (fill(&mut scene, b"a"), fill(&mut scene, b"b"));
     assert!(a > 20 && a > 3 * b && b > 3, "{a}, {b}");

@@ -128,7 +128,7 @@ fn submit_and_find_worker(scene: &mut Scene) -> Option<u64> {
 }
 
 #[test]
-fn worker_that_soon_ends_its_task_prefetches_a_pending_task() {
+fn worker_about_to_finish_a_task_prefetches_a_pending_task() {
     let mut scene = Scene::new();
     let start_ms = complete_steadily(&mut scene, 2);
     let first = submit_and_find_worker(&mut scene).unwrap();

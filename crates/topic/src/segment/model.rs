@@ -180,7 +180,7 @@ impl Drop for CountedPayload {
 }
 
 #[test]
-fn payload_by_reference_is_freed_once_and_not_while_it_is_read() {
+fn shared_payload_is_freed_once_and_never_while_it_is_read() {
     loom::model(|| {
         let freed = Arc::new(AtomicUsize::new(0));
         let count = |freed: &AtomicUsize| freed.load(std::sync::atomic::Ordering::SeqCst);

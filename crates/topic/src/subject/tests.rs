@@ -162,7 +162,7 @@ proptest! {
     }
 
     #[test]
-    fn match_by_prefix_and_tail_equals_match_of_whole_subjects(
+    fn pattern_matches_a_split_subject_like_the_whole_subject(
         p in pattern_text(), topic in pattern_text(), s in subject_text(),
     ) {
         let topic = pattern(&topic);

@@ -29,7 +29,7 @@ fn slow_subscriber_receives_exact_gaps() {
 }
 
 #[test]
-fn subscriber_overrun_between_two_reads_receives_one_gap() {
+fn subscriber_that_misses_records_between_reads_gets_one_gap() {
     let topic = small_topic();
     let mut numbered = NumberedPublisher::of(&topic);
     numbered.publish(100, 100);

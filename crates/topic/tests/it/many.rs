@@ -132,7 +132,7 @@ fn deleted_topic_is_read_to_its_end_before_a_later_one() {
 
 /// The first log is queued twice, so that one entry is left when the log has ended and its place is free.
 #[test]
-fn later_topic_is_held_in_the_place_of_an_ended_log() {
+fn recreated_topic_is_read_after_its_deleted_predecessor() {
     let new_logs = NewLogs::new();
     let topics = ["gone", "t", "t"].map(|name| named(name, 1 << 20, MANUAL));
     let mut reader = subscriber_of(&topics[..2], Some(Arc::clone(&new_logs)), MANUAL);

@@ -74,7 +74,7 @@ fn only_a_record_over_the_memory_budget_of_a_tenant_is_refused() {
 }
 
 #[test]
-fn publishing_with_a_full_budget_drops_the_oldest_records() {
+fn publishing_over_the_memory_budget_drops_oldest_records() {
     let budget = MemoryBudget::node(64 << 10, 0);
     let topic = topic_of(config(4 << 20), &budget, MANUAL);
     NumberedPublisher::of(&topic).publish(5_000, 100);

@@ -107,7 +107,7 @@ fn every_read_method_yields_the_same_records() {
 }
 
 #[test]
-fn each_span_of_a_cursor_contains_the_bytes_of_whole_frames() {
+fn cursor_yields_spans_of_whole_frames() {
     let topic = large_topic(MANUAL);
     let mut numbered = NumberedPublisher::of(&topic);
     numbered.publish(1_000, 100);

@@ -149,7 +149,7 @@ fn readable_numbers(topic: &Topic) -> Vec<u64> {
 }
 
 #[test]
-fn record_that_expires_just_before_it_is_taken_is_delivered() {
+fn record_reported_as_ready_is_delivered_even_if_it_expires() {
     let topic = large_topic(MANUAL);
     let mut draft = Draft::from(b"short-lived");
     draft.meta.expires_ns = Some(MANUAL.now_ns() + 5);

@@ -111,7 +111,7 @@ fn subscriber_does_not_sleep_while_it_has_records_to_skip() {
 }
 
 #[test]
-fn other_logs_are_read_while_many_records_of_one_are_skipped() {
+fn subscriber_reads_other_logs_while_it_skips_many_records() {
     let (long, short) = (long_topic("long"), small_topic());
     short.publisher("t").publish(b"short").unwrap();
     let [filter, _] = filters();

@@ -95,7 +95,7 @@ fn start_time_selects_the_first_record_at_or_after_that_time() {
 }
 
 #[test]
-fn resuming_an_older_epoch_reports_its_last_record_as_unknown() {
+fn last_record_of_an_older_epoch_is_reported_as_unknown() {
     let topic = std::sync::Arc::new(
         Topic::new("t", std::sync::Arc::new(config(64 << 10)), &budget(), MANUAL, 7).unwrap(),
     );

@@ -222,7 +222,7 @@ fn overrun_subscriber_gets_its_gap_and_the_current_state() {
 }
 
 #[test]
-fn overrun_subscriber_gets_a_delta_if_little_state_changed() {
+fn slow_subscriber_gets_a_delta_if_little_state_changed() {
     let topic = small();
     let mut setter = Setter::of(&topic);
     setter.set(1_000);

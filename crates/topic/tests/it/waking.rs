@@ -143,7 +143,7 @@ fn parked_spinning_and_async_subscribers_miss_no_record() {
 }
 
 #[test]
-fn publish_wakes_a_thread_queued_behind_timed_out_threads() {
+fn record_wakes_a_sleeping_thread_despite_timed_out_ones() {
     let topic = large_topic(RUNNING);
     let mut timed_out = subscriber(&topic, &earliest());
     assert_eq!(timed_out.wait(Some(Duration::from_millis(1))), Ok(false));
@@ -223,7 +223,7 @@ fn drop_of_a_notified_cursor_wakes_the_other_cursors() {
 }
 
 #[test]
-fn woken_cursor_that_leaves_wakes_the_next_cursor() {
+fn leaving_cursor_passes_its_wakeup_to_the_next_cursor() {
     for round in 0..200 {
         let topic = large_topic(RUNNING);
         let waiters: Vec<_> = (0..4).map(|_| Waiter::new()).collect();

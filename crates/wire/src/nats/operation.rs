@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn nats_violations_have_the_error_names_of_nats_server() {
+    fn protocol_violations_get_the_error_names_of_nats_server() {
         let violation = |text: &str| next(text.as_bytes(), &LIMITS).unwrap_err();
         for text in ["GET / HTTP/1.1\r\n", "PUBLISH", "\r\n", "\0", "PUB a 1\r\nxyz"] {
             assert_eq!(violation(text), Violation::Operation, "{text:?}");

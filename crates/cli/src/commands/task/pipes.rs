@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_command_does_not_block_the_pipes() {
+    fn transfer_to_a_command_that_reads_nothing_does_not_block() {
         let mut command = Command::new("sleep");
         command.arg("600").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();

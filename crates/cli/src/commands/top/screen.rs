@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn top_shows_an_outage_above_the_last_figures_of_the_node() {
+    fn dunlin_top_shows_an_outage_above_the_last_figures() {
         let mut report = report();
         report.mark_unreachable("connection refused".to_owned());
         let text = drawn(&report, 120, 40);

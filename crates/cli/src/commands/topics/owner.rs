@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn owner_text_contains_address_epoch_and_status() {
+    fn owner_is_printed_with_its_address_epoch_and_status() {
         let text = |status: &str| {
             let settings = [
                 ("owner", "3"),

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn key_history_starts_after_the_last_missing_revision() {
+    fn key_history_omits_changes_before_a_missing_one() {
         assert_eq!(revisions(3, &blocks(&[(3, 1, b"1"), (3, 3, b"3"), (3, 4, b"4")])), [3, 4]);
         assert_eq!(revisions(4, &blocks(&[(3, 1, b"1"), (4, 2, b"2")])), [2]);
         assert!(revisions(3, &blocks(&[(3, 1, b"1"), (4, 2, b"2")])).is_empty());

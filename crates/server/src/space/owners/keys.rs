@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn process_with_an_invalid_key_counts_as_registered() {
+    fn process_counts_as_registered_even_if_its_key_is_invalid() {
         let address = "127.0.0.1:1".parse().unwrap();
         let snapshot = WorldSnapshot {
             addresses: [(3, (address, 13)), (4, (address, 14))].into(),

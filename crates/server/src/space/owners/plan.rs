@@ -536,7 +536,7 @@ mod tests {
 
     /// Here, the process with the state has a longer `patience` than another process.
     #[test]
-    fn process_waits_for_another_one_that_has_the_region_in_memory() {
+    fn process_waits_for_the_process_that_holds_the_region() {
         let readded = without_keys(&[(1, None), (2, Some(RegionMemory { epoch: EPOCH, owner: true }))]);
         let known = |process, free_ms| LocalState {
             began: [R].into(),

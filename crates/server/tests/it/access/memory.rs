@@ -240,7 +240,7 @@ fn with_spent_login_share() -> (Guarded, Vec<HttpPeer>) {
 }
 
 #[test]
-fn clients_can_log_in_while_pre_login_memory_is_used_up() {
+fn clients_can_log_in_while_the_login_share_is_used_up() {
     let (guarded, _held) = with_spent_login_share();
     let credentials = json!({"user": "ana", "password": PASSWORD, "name": "x".repeat(6_000)});
     Socket::json_as(guarded.address(Protocol::Http), &credentials);

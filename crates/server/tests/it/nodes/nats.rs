@@ -516,7 +516,7 @@ fn queue_group_member_at_another_node_gets_last_topic_records() {
 }
 
 #[test]
-fn echo_off_excludes_own_records_of_a_topic_on_another_node() {
+fn nats_echo_off_works_if_another_node_owns_the_topic() {
     const ROUNDS: u64 = 200;
     const OWN_RECORDS: u64 = 5;
     let cluster = TestCluster::of(2);

@@ -111,7 +111,7 @@ fn reply_reaches_subscribers_of_its_subject_on_all_nodes() {
 }
 
 #[test]
-fn topic_that_covers_used_reply_subjects_can_be_created() {
+fn topic_may_cover_subjects_that_are_used_for_replies() {
     let cluster = TestCluster::patient(3);
     let config = || TopicConfig { pattern: Some("shop.>".to_owned()), ..TopicConfig::default() };
     let (mut requester, mut service) = request(&cluster, "shop.orders.1");

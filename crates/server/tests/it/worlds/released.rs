@@ -62,7 +62,7 @@ fn owners_killed_right_after_claiming_regions_lose_no_entity() {
 /// The new owner never learns that its claim succeeded. The keys are then lost, as if the cluster's only node had
 /// failed together with the new owner.
 #[test]
-fn region_continues_if_its_new_owner_and_all_keys_are_lost() {
+fn former_owner_continues_if_the_new_owner_and_keys_are_lost() {
     let (test, members) = start_with_one_process("orphaned", StandbyMode::Required);
     let before = mark_entity_and_read_ticks(&members);
     let late = LateResponses::of(&test);

@@ -188,7 +188,7 @@ fn standby_needs_a_new_copy_after_its_region_ran_without_it() {
 
 /// Here, the only process pauses for longer than its lease. Meanwhile, another process joins, whose patience is zero.
 #[test]
-fn region_waits_for_an_owner_that_pauses_and_still_runs() {
+fn region_waits_for_its_paused_owner() {
     for standby in [StandbyMode::None, StandbyMode::Required] {
         let test = WorldTest::new(WorldSettings { expected: 1, ..settings("awaited", 1, standby) });
         let mut members = vec![test.start(OWNER)];

@@ -162,7 +162,7 @@ fn records_dropped_by_the_log_are_reported_to_every_member() {
 }
 
 #[test]
-fn work_group_at_a_limit_delivers_nothing_and_names_the_limit() {
+fn work_group_reports_the_limit_that_stops_delivery() {
     let limits = LogLimits { work_look_ahead_max: 3, work_keys_blocked_max: 9, ..LogLimits::default() };
     let mut work = WorkGroup::new(WorkConfig::default(), &limits, 0);
     let mut source = keyed(&[Some(1), Some(1), Some(1), None]);
