@@ -84,7 +84,7 @@ def test_user_reaches_only_its_permitted_keys(guarded: Node) -> None:
             assert (change.revision, [event.key for event in change.events]) == (both, [b"a/2"])
 
 
-def test_managing_dead_letters_of_other_tenants_is_forbidden(guarded: Node) -> None:
+def test_tenant_may_not_manage_dead_letters_of_another(guarded: Node) -> None:
     with dunlin.connect(guarded.url, token=BOB) as bob:
         bob.tasks.submit("bcorp", "mail")
         assert (bob.tasks.redrive("bcorp"), bob.tasks.discard("bcorp")) == (0, 0)

@@ -102,7 +102,7 @@ def test_conflated_book_skips_intermediate_changes(client: dunlin.Client, topic:
         assert 0 < changes < 1998
 
 
-def test_book_loses_its_event_time_after_a_snapshot_without_one(brittle_node: Node) -> None:
+def test_book_has_no_event_time_if_its_snapshot_has_none(brittle_node: Node) -> None:
     def publish(price: int, event_time_ns: int | None) -> None:
         with dunlin.connect(brittle_node.url) as publishing:
             publishing.create_topic("book", reducer="book", exist_ok=True)

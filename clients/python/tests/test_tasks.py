@@ -441,7 +441,7 @@ def test_dead_letters_of_an_unknown_tenant_are_refused(client: dunlin.Client, te
             call()
 
 
-def test_timeout_of_a_wait_does_not_depend_on_its_reason(
+def test_wait_for_a_task_times_out_even_if_no_reason_is_known(
     client: dunlin.Client, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def why(task: str) -> str:

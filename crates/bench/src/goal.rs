@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn ratio_goal_is_undecided_if_a_target_was_not_measured() {
+    fn goal_is_undecided_if_the_other_system_was_not_measured() {
         let goal = Goal { title: "", ours: OURS, threshold: Threshold::TimesAtLeast(2.5, PEER) };
         let met = |rows: &RowSet| goal.judge(rows).unwrap().met;
         assert_eq!(met(&rows(&[(OURS, 10e6), (PEER, 4e6)])), Some(true));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn comparison_with_a_peer_is_unfair_without_a_raw_baseline() {
+    fn comparison_is_unfair_without_a_baseline_measurement() {
         let mut rows = rows(&[(OURS, 5e6), (PEER, 9e6)]);
         mark_unfair_peers(&mut rows, &[PEER_FIGURE]);
         assert!(rows.find(&PEER).unwrap().unfair);

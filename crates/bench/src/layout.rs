@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_figure_is_printed_as_a_dash() {
+    fn missing_value_is_printed_as_a_dash() {
         let tables = tables(SPOT, &rows("latency"));
         let text = tables[0].text(false);
         let line = text.lines().last().unwrap();

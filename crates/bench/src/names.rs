@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn random_names_cover_all_topics_and_repeat_for_equal_seeds() {
+    fn equal_seeds_give_equal_names_that_cover_all_topics() {
         let names = TopicNames::new(100);
         let probes = names.random(10_000, &mut RandomNumbers::default());
         assert_eq!(probes, names.random(10_000, &mut RandomNumbers::default()));

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn each_system_compared_in_the_spot_suite_has_one_measurement() {
+    fn each_system_compared_in_suite_spot_is_measured_once() {
         for peer_figure in reference::PEER_FIGURES {
             assert_eq!(matching(&peer_figure.peer), 1, "{:?}", peer_figure.peer);
             assert_eq!(matching(&peer_figure.floor), 1, "{:?}", peer_figure.floor);

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_run_is_reported_and_other_runs_are_read() {
+    fn damaged_run_file_is_reported_and_the_others_are_read() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("x.json"), "{").unwrap();
         run(false).save(folder.path()).unwrap();

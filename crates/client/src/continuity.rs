@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn batch_is_classified_by_the_position_of_the_subscriber() {
+    fn subscriber_position_decides_if_a_batch_follows_or_is_stale() {
         assert_eq!(classify_at((2, 10), 2, 10, 11, 5), BatchContinuity::Follows);
         assert_eq!(classify_at((2, 10), 2, 10, 14, 5), BatchContinuity::Follows, "three were filtered out");
         assert_eq!(

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn epochs_of_many_inboxes_do_not_run_ahead_of_the_clock() {
+    fn restart_raises_epochs_even_after_many_inboxes_were_deleted() {
         let now_ns = BEGIN_NS + 77 * UNIT_NS;
         let epochs = Epochs::new(now_ns);
         for inbox in 0..1000 {

@@ -657,7 +657,7 @@ mod tests {
     }
 
     #[test]
-    fn search_in_parts_finds_each_topic_once() {
+    fn stepwise_topic_search_finds_each_topic_once() {
         let node = Node::start(Config::default()).unwrap();
         // Every third topic owns other subjects than its name.
         let created = Cell::new(0);

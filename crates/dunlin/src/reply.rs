@@ -373,7 +373,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reply_subject_expires_by_time_and_by_count() {
+    fn reply_subject_expires_after_its_age_or_number_of_uses() {
         let replies = ReplySubjects::new(&MemoryBudget::node(1 << 30, 0));
         let age_ns = SUBJECT_AGE_MAX.as_nanos() as u64;
         replies.add("acme.reply.1", 1);

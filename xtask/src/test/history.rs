@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_table_of_test_runs_can_be_read() {
+    fn table_of_past_test_runs_can_be_read() {
         History::read().unwrap();
     }
 }

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn table_with_unknown_or_missing_capabilities_fails() {
+    fn tidy_reports_unknown_and_missing_capabilities() {
         let found = findings_for(&PAGE.replace("`unsafe`", "`magic`"), &[]);
         assert_eq!(found.len(), 2, "{found:?}");
     }

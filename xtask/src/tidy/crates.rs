@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn dependencies_that_follow_from_the_crate_table_are_allowed() {
+    fn tidy_accepts_dependencies_that_the_crate_table_allows() {
         assert_eq!(findings(sample_packages(), ""), [""; 0]);
     }
 

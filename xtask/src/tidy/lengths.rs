@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn generated_source_may_be_long() {
+    fn generated_source_file_may_have_any_length() {
         let text = "// @generated\n".repeat(900);
         let mut findings = Findings::default();
         check(&Repository::of([("a.rs", &text)]), &mut findings);

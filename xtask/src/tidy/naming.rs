@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn vague_module_and_crate_names_fail() {
+    fn tidy_reports_vague_names_of_modules_and_crates() {
         assert_eq!(findings("crates/a/src/utils.rs", "").len(), 1);
         assert_eq!(findings("crates/a/src/topic_manager.rs", "").len(), 1);
         assert_eq!(findings("crates/common/src/lib.rs", "").len(), 1);

@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn patch_that_does_not_apply_fails() {
+    fn tidy_reports_a_patch_that_does_not_apply() {
         let mut findings = Findings::default();
         let good = patch(include_str!("patches.rs").lines().next().unwrap());
         let stale = patch("//! Every patch is fresh.");

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn sentence_with_a_refused_first_word_fails() {
+    fn tidy_reports_sentences_that_begin_with_what_or_who() {
         for opening in ["Who", "What", "Whose", "That", "What's", "(What", "“That", "**Who**"] {
             let found = findings(&format!("Text. {opening} reads it.\n"));
             assert_eq!(found.len(), 1, "{opening}: {found:?}");

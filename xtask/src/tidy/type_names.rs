@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn type_may_repeat_a_name_if_private_or_generated_or_in_tests() {
+    fn private_and_generated_and_test_types_may_share_names() {
         for (path, text) in [
             ("crates/b/src/b.rs", "pub(crate) struct Lane;"),
             ("crates/b/src/b.rs", "#[cfg(test)]\nmod tests { pub struct Lane; }"),

@@ -92,7 +92,7 @@ async fn read(mut sleeper: Subscriber, records: u64, read_count: Arc<AtomicU64>)
 #[cfg(test)]
 mod tests {
     #[test]
-    fn parked_subscribers_all_read_all_records() {
+    fn all_sleeping_subscribers_read_all_records() {
         assert!(super::measure(20, 10).unwrap().get("p99_ns").unwrap() > 0.0);
     }
 }

@@ -25,7 +25,7 @@ fn dropped_child_is_killed_and_reaped() {
 }
 
 #[test]
-fn silent_child_times_out_while_still_running() {
+fn silent_child_process_times_out_and_keeps_running() {
     let mut child = sleeper();
     let error = child.read_line::<u64>(Duration::from_millis(50)).unwrap_err();
     assert!(error.to_string().contains("sleep printed nothing"), "{error}");

@@ -77,7 +77,7 @@ fn assert_tasks_survive_kills(runs: u32) {
 }
 
 #[test]
-fn queue_phase_measures_the_time_until_more_workers_are_ready() {
+fn queue_benchmark_measures_the_time_to_add_workers() {
     let folder = tempfile::tempdir().unwrap();
     let rows = rows_of(folder.path(), &["tasks", "--via=local", "--phase=queue"]);
     for metric in ["detection_ns", "ready_ns", "total_ns", "workers_more"] {

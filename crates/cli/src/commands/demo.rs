@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn demo_speed_is_a_factor_a_duration_or_max() {
+    fn demo_speed_may_be_a_factor_or_a_duration_or_max() {
         assert_eq!("10x".parse(), Ok(Speed::Times(10.0)));
         assert_eq!("0.5x".parse(), Ok(Speed::Times(0.5)));
         assert_eq!("2m".parse(), Ok(Speed::Within(Duration::from_secs(120))));

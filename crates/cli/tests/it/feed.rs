@@ -146,7 +146,7 @@ fn topic_with_a_pattern_is_replayed_to_its_subjects() {
 }
 
 #[test]
-fn commands_typed_while_watching_are_answered() {
+fn dunlin_feed_watch_answers_typed_commands() {
     let source = Source::start(&BASELINE);
     let typed = "sub md.BTC-USD\nsub md.NOPE\nunsub md.OTHER\nhelp\ndance\nunsub md.BTC-USD\nquit\n";
     let outcome = source.run_with(&["feed", "watch", "md.BTC-USD", "--interactive"], typed.as_bytes());

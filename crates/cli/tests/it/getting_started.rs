@@ -429,7 +429,7 @@ fn shown_numbers_follow_their_rules() {
 }
 
 #[test]
-fn shown_lines_are_found_among_ticks() {
+fn output_matches_the_page_despite_additional_ticks() {
     let lines = |text: &str| -> Vec<String> { text.lines().map(str::to_owned).collect() };
     let shown = lines("682 tick\nLAGGING x\nGAP 683\n999 tick");
     let found = |text: &str| find_lines(&shown, &lines(text), &mut Epochs::new());

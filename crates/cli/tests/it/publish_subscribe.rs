@@ -278,7 +278,7 @@ fn dunlin_pub_waits_for_room_and_sends_each_record_once() {
 }
 
 #[test]
-fn sub_ends_when_its_output_pipe_is_closed() {
+fn dunlin_sub_ends_when_its_output_pipe_is_closed() {
     let node = Node::start();
     node.run(&["pub", "ticks", "one", "two"]).done();
     let sub = ["sub", "ticks", "--from", "earliest", "--format", "{payload}"];

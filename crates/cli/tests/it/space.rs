@@ -60,7 +60,7 @@ impl Process {
 }
 
 #[test]
-fn space_run_refuses_a_non_loopback_address_with_advice() {
+fn dunlin_space_run_refuses_non_loopback_addresses_with_advice() {
     let outcome = run(&["space", "run", "--listen", "0.0.0.0:0"]);
     assert_eq!(outcome.code, Some(1));
     assert!(outcome.err.contains("--url"), "{outcome:?}");
@@ -216,7 +216,7 @@ fn world_of_an_external_program_is_shown() {
 /// The thread that runs the region is stopped before the region's topic is deleted, so that the thread cannot create
 /// the topic again.
 #[test]
-fn space_watch_names_the_missing_topic_of_a_region() {
+fn dunlin_space_watch_names_the_missing_topic_of_a_region() {
     let (node, _server, url, process) = start_own_world();
     process.space().stop().unwrap();
     node.delete_topic("space.own.region.3").unwrap();

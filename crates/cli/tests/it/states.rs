@@ -119,7 +119,7 @@ fn plain_topic_or_unknown_reducer_kind_is_refused_with_a_reason() {
 }
 
 #[test]
-fn pub_stops_at_a_refused_line_and_awaits_acknowledgements() {
+fn dunlin_pub_stops_at_a_refused_line_and_awaits_all_acks() {
     let node = Node::start();
     node.run(&["topics", "create", "book", "--reducer", "book"]).done();
     // An encoded entry that removes a price level, followed by a line end. The entry itself contains no byte that is a

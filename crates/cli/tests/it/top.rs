@@ -66,7 +66,7 @@ fn top_shows_a_killed_node_as_absent_until_it_returns() {
 }
 
 #[test]
-fn top_names_the_permission_that_its_user_lacks() {
+fn dunlin_top_names_the_permission_that_its_user_lacks() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("users.toml");
     let file = file.to_str().unwrap();

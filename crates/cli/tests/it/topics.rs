@@ -119,7 +119,7 @@ fn dump_succeeds_if_no_record_is_left_to_print() {
 }
 
 #[test]
-fn topics_describe_shows_the_state_of_a_topic() {
+fn dunlin_topics_describe_shows_the_state_of_a_topic() {
     let node = Node::start();
     node.run(&["feed", "serve", "--config", "baseline_1x1_10k", "--time", "100ms"]).done();
     let text = node.run(&["topics", "describe", "md.BTC-USD"]).done();

@@ -184,7 +184,7 @@ fn concurrent_user_commands_lose_no_change() {
 }
 
 #[test]
-fn user_add_through_a_symbolic_link_keeps_the_link() {
+fn dunlin_user_add_keeps_a_symbolic_link_to_the_users_file() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("etc")).unwrap();
     let (link, target) = (dir.path().join("users.toml"), dir.path().join("etc/users.toml"));

@@ -205,7 +205,7 @@ fn member_reports_only_records_of_its_current_membership() {
 }
 
 #[test]
-fn member_with_one_byte_of_credit_wakes_only_for_events() {
+fn member_with_tiny_credit_does_not_wake_without_an_event() {
     let limits = ClientLimits { credit_bytes: 1, ..ClientLimits::default() };
     let (client, node) =
         ScriptedNode::serve_with(ClientOptions { limits, ..ClientOptions::default() }, |_, mut link| {

@@ -147,7 +147,7 @@ fn query_and_response_encodings_do_not_change() {
 }
 
 #[test]
-fn encodings_of_replies_changes_and_snapshots_stay_the_same() {
+fn reply_and_watch_and_snapshot_encodings_do_not_change() {
     let mut test = TestState::default();
     let leases = [0; 2].map(|_| test.grant(1_000));
     test.put_with_lease("a", "1", leases[0]);

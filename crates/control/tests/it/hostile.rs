@@ -31,7 +31,7 @@ fn list_whose_item_count_exceeds_its_bytes_is_refused() {
 }
 
 #[test]
-fn long_list_is_refused_only_in_a_command_from_a_client() {
+fn list_length_is_limited_only_in_commands_from_clients() {
     let count_max = ControlCommand::CLIENT_ITEMS_MAX;
     let encoded = |count| {
         let (mut bytes, then) = (Vec::new(), vec![KeyOperation::Get { key: b"" }; count]);

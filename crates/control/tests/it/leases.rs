@@ -292,7 +292,7 @@ fn end_of_a_lease_counts_as_one_change_plus_one_for_each_key() {
 }
 
 #[test]
-fn number_of_keys_that_commands_may_delete_is_known_in_advance() {
+fn state_knows_how_many_keys_commands_may_delete() {
     let mut test = TestState::default();
     let lease = test.grant(1_000);
     for key in ["a", "b"] {

@@ -64,7 +64,7 @@ fn range_is_read_page_by_page() {
 }
 
 #[test]
-fn key_page_ends_at_its_byte_limit_but_has_at_least_one_key() {
+fn key_page_respects_its_byte_limit_but_is_never_empty() {
     let limits = ControlStateLimits { range_bytes_max: 1_000, ..ControlStateLimits::default() };
     let mut test = TestState { state: ControlState::new(limits), ..TestState::default() };
     (0..10).for_each(|number| {
@@ -77,7 +77,7 @@ fn key_page_ends_at_its_byte_limit_but_has_at_least_one_key() {
 }
 
 #[test]
-fn prefix_end_is_the_first_key_after_the_prefix() {
+fn key_range_of_prefix_ab_ends_before_key_ac() {
     assert_eq!(prefix_end(b"ab"), b"ac");
     assert_eq!(prefix_end(b"a\xff"), b"b");
     assert_eq!(prefix_end(b"\xff\xff"), b"");

@@ -120,7 +120,7 @@ fn transaction_reads_stop_at_the_byte_limit() {
 }
 
 #[test]
-fn transactions_in_one_log_entry_share_one_limit_of_read_bytes() {
+fn transactions_in_one_log_entry_share_a_read_limit() {
     let mut test = TestState::default();
     test.put("a", &"x".repeat(1 << 20));
     let get = |test: &mut TestState| test.apply(transaction(vec![KeyOperation::Get { key: b"a" }]));

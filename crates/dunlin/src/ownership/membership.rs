@@ -456,7 +456,7 @@ mod tests {
     /// the move, but that owner does not yet. The owner therefore accepts the member in its group of epoch 5, which has
     /// no record of epoch 9.
     #[test]
-    fn member_resumes_after_the_accepted_not_the_requested_epoch() {
+    fn member_resumes_in_the_epoch_that_the_owner_accepted() {
         let member = membership();
         assert!(member.begin_request(9));
         member.on_accepted(5, 0);

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn listing_by_patterns_visits_only_topic_names_that_may_match() {
+    fn listing_of_topics_visits_only_names_that_may_match() {
         for (patterns, names) in [
             (">", "a a-b a.b a.b.c a.c ab b.a b.b"),
             ("*.b", "a a-b a.b a.b.c a.c ab b.a b.b"),

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn topics_get_all_unreserved_files_and_at_least_half_of_all() {
+    fn topics_get_unreserved_file_descriptors_but_at_least_half() {
         let fits = |limit, reserved, logs_open| check(limit, reserved, logs_open, 1).is_ok();
         assert!(fits(1_000, 900, 249) && !fits(1_000, 900, 250), "half of the limit");
         assert!(fits(1_000, 400, 299) && !fits(1_000, 400, 300), "all files but the reserved ones");

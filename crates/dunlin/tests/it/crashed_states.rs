@@ -204,7 +204,7 @@ fn compare_with_the_truth(seed: u64) {
 /// In this test, the saved state includes records that the log lacks, because the log was removed or replaced by an
 /// older one.
 #[test]
-fn log_that_ends_before_the_saved_state_continues_after_it() {
+fn records_continue_after_the_saved_state_if_the_log_is_lost() {
     let (disk, mut random) = (FakeDisk::new(5), Random(7_919));
     let node = open(&disk);
     let durable = DurableOptions { memory_bytes: 64 << 10, ..DurableOptions::default() };

@@ -78,7 +78,7 @@ fn topic_with_its_records_and_epoch_survives_a_clean_stop() {
 }
 
 #[test]
-fn acknowledged_records_and_the_end_of_an_epoch_survive_a_crash() {
+fn crash_loses_no_acknowledged_record_and_ends_the_epoch() {
     for seed in 0..20 {
         let disk = FakeDisk::new(seed);
         let (node, _) = open(&disk);
@@ -290,7 +290,7 @@ fn deleted_dead_letter_topic_is_recreated_before_a_member_joins() {
 }
 
 #[test]
-fn deleted_topic_is_freed_although_its_dead_letters_wait() {
+fn deleted_topic_frees_its_memory_despite_unsent_dead_letters() {
     let limits = NodeLimits { deleted_age_max: Duration::from_millis(50), ..NodeLimits::default() };
     let config = Config { limits, auto_create: false, ..Config::default() };
     let (node, _) = Node::open(config, Arc::new(FakeDisk::new(21)), Path::new("/data")).unwrap();

@@ -191,7 +191,7 @@ fn damage_in_an_older_file_is_reported_as_an_exact_gap() {
 }
 
 #[test]
-fn end_of_a_log_without_its_last_file_is_reported_as_unknown() {
+fn end_of_a_log_is_unknown_if_its_last_file_is_missing() {
     let disk = FakeDisk::new(32);
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();

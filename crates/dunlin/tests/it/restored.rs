@@ -351,7 +351,7 @@ fn removed_log_and_position_file_are_reported_as_a_loss() {
 }
 
 #[test]
-fn emptied_log_without_position_file_is_reported_as_a_loss() {
+fn log_is_reported_as_lost_if_its_files_were_removed() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
     let (node, last) = node_with_two_records(dir);

@@ -56,7 +56,7 @@ fn topic_keeps_records_of_all_its_subjects_in_one_order() {
 }
 
 #[test]
-fn publishing_to_a_topic_name_needs_a_pattern_that_matches_it() {
+fn topic_owns_subjects_by_its_pattern_not_by_its_name() {
     let node = node();
     node.create_topic("orders", with_pattern("orders.>"), false).unwrap();
     node.create_topic("other", with_pattern("x"), false).unwrap();

@@ -143,7 +143,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn order_index_agrees_with_a_map(steps in prop::collection::vec((any::<bool>(), 0_u64..200), 1..600)) {
+        fn index_of_order_ids_gives_the_same_results_as_a_hash_map(steps in prop::collection::vec((any::<bool>(), 0_u64..200), 1..600)) {
             let (mut index, mut map) = (IdIndex::default(), HashMap::new());
             let mut ids = Vec::new();
             for (insert, id) in steps {

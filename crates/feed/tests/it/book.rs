@@ -232,7 +232,7 @@ fn full_side_of_a_book_accepts_changed_levels_but_no_new_level() {
 }
 
 #[test]
-fn record_that_replaces_all_levels_of_a_full_side_is_accepted() {
+fn full_book_side_accepts_a_record_that_replaces_all_levels() {
     let limits = FeedLimits { levels_max: 3, ..FeedLimits::default() };
     let mut book = Book::with_limits(Scale::default(), limits);
     let replace = |prices: RangeInclusive<i64>| {

@@ -103,7 +103,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_payload_that_passes_the_check_can_be_applied(payload in prop::collection::vec(0_u8..3, 0..60)) {
+    fn check_accepts_only_payloads_that_can_be_applied(payload in prop::collection::vec(0_u8..3, 0..60)) {
         let mut values = LastValue::default();
         let garbage = RecordFrame::new(&payload);
         if check(&values, std::slice::from_ref(&garbage)).is_ok() {

@@ -66,7 +66,7 @@ fn order_entry_encoding_does_not_change() {
 }
 
 #[test]
-fn encoding_of_value_entries_does_not_change() {
+fn encoding_of_keys_with_values_does_not_change() {
     let golden = [
         (ValueEntry::Set { key: b"ab", value: b"xyz" }, "0100000002000000 0300000061627879 7a"),
         (ValueEntry::Remove { key: b"ab" }, "0200000002000000 000000006162"),

@@ -269,7 +269,7 @@ fn order_in_the_opening_book_is_a_phantom_if_crossed_for_1_s() {
 }
 
 #[test]
-fn order_in_the_opening_book_is_a_phantom_if_trades_go_past_it() {
+fn order_is_reported_as_a_phantom_if_a_trade_passes_its_price() {
     let rows = format!(
         "{CROSSED}4,20,15000,105.0,1,created,ask\n4,20,15001,105.0,0.0,deleted,ask\n1,30,16001,100.0,1,deleted,bid\n"
     );
@@ -386,7 +386,7 @@ proptest! {
 
     /// The fields of the rows are random, but chosen so that many rows name an order that exists.
     #[test]
-    fn rows_in_any_order_yield_records_that_the_reducer_accepts(
+    fn reducer_accepts_all_records_made_from_random_bitstamp_rows(
         rows in prop::collection::vec((1..6_u64, 0..4_usize, 0..4_usize, 0..3_usize, 0..4_usize, 0..2000_u64), 1..60),
         cut in any::<u8>(),
     ) {

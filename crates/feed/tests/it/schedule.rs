@@ -19,7 +19,7 @@ fn due_times_stay_evenly_spaced_when_records_are_taken_late() {
 }
 
 #[test]
-fn instruments_with_equal_rates_are_due_alternately() {
+fn instruments_with_equal_rates_take_turns() {
     let mut schedule = FeedSchedule::new(0, [2, 4, 2, 0]);
     let order: Vec<_> = take_due(&mut schedule, SECOND_NS - 1)
         .iter()
@@ -72,7 +72,7 @@ fn schedule_of_a_dense_feed_sleeps_unless_set_to_always_spin() {
 }
 
 #[test]
-fn schedule_spins_shortly_before_a_due_time() {
+fn feed_source_spins_shortly_before_a_record_is_due() {
     let mut schedule = FeedSchedule::new(0, [1_000, 999]).with_spin_ns(30_000);
     while schedule.take(u64::MAX).unwrap().at_ns < 3_000_000_000 {}
     let due = schedule.peek().unwrap().at_ns;

@@ -164,7 +164,7 @@ fn next_start_rewrites_records_of_a_failed_sync() {
 }
 
 #[test]
-fn epoch_of_a_failed_first_write_is_not_used_after_a_restart() {
+fn epoch_is_not_reused_if_its_first_write_failed() {
     let mut unused_epochs = 0;
     for writes in 0..8 {
         let disk = FakeDisk::new(4);
@@ -213,7 +213,7 @@ fn disk_reserve_fills_only_if_twice_its_size_is_free() {
 }
 
 #[test]
-fn partial_reserve_file_is_removed() {
+fn incomplete_disk_reserve_file_is_removed() {
     let disk = FakeDisk::new(6);
     disk.overwrite(&dir().join("reserve"), vec![0; 5_000]);
     let mut reserve = reserve(&disk);

@@ -83,7 +83,7 @@ fn batch_of_1500_parts_is_written_whole() {
 }
 
 #[test]
-fn commit_and_replay_measurements_count_the_same_records() {
+fn replay_measurement_counts_all_committed_records() {
     let dir = Dir::new("measure");
     let begin = std::time::Instant::now();
     let now = || begin.elapsed().as_nanos() as u64;

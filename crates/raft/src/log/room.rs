@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shortage_of_the_snapshot_reserve_is_reported_with_its_cause() {
+    fn missing_disk_reserve_for_snapshots_is_reported_with_cause() {
         let room = DiskSpace::default();
         let lacking = RaftGroupError::LacksResource("no file descriptors".to_owned());
         room.set_snapshot_shortage(Some(lacking.clone()));

@@ -112,7 +112,7 @@ async fn learner_can_be_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn new_group_can_start_from_the_state_of_another_group() {
+async fn new_raft_group_can_start_from_the_state_of_another() {
     let cluster = TestCluster::with_nodes(3, LIMITS).await;
     cluster.propose_line("one").await;
     cluster.propose_line("two").await;

@@ -17,7 +17,7 @@ async fn every_node_applies_the_same_commands_in_the_same_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn concurrent_proposals_share_entries_and_get_own_replies() {
+async fn concurrent_proposals_share_log_entries_but_get_own_replies() {
     let cluster = TestCluster::with_nodes(3, LIMITS).await;
     let leader = cluster.leader().await;
     let node = &cluster.nodes[&leader];

@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn nested_elements_are_counted_however_a_message_is_split() {
+    fn nested_elements_are_counted_for_any_split_of_a_message() {
         let requests = vec![request(0), v1::PublishRequest::default(), request(3)];
         let batch = v1::PublishBatchRequest { requests }.encode_to_vec();
         for part_bytes in [1, 2, 3, 7, 100, batch.len()] {

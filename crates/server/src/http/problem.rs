@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn header_retry_after_is_the_same_with_and_without_axum() {
+    fn retry_after_header_is_the_same_with_and_without_axum() {
         let wait = |code| Refused { numbers: [2_500, 10, 0], ..Refused::new(code, "publish_records_per_s") };
         for (refused, seconds) in [
             (wait(ErrorCode::RateLimit), Some("3")),

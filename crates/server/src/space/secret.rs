@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn proof_for_another_role_or_connection_or_secret_is_refused() {
+    fn proof_of_a_secret_is_valid_for_one_role_and_connection() {
         let secret = Secret::of([7; 32]);
         let proof = secret.prove(Role::Connects, b"mine", b"yours");
         assert_eq!(secret.check(Role::Connects, b"mine", b"yours", &proof), Ok(()));

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn warm_worker_that_attaches_before_wakeup_counts_as_failed() {
+    fn warm_worker_fails_if_it_attaches_before_it_is_woken() {
         let mut lifecycle = WorkerLifecycle::for_pool(5_000);
         assert_eq!(lifecycle.record_attached(100, true), Some(LifecycleEvent::Failed));
         assert_eq!(lifecycle.record_attached(200, true), None, "reported once");

@@ -96,7 +96,7 @@ fn viewer_knows_exactly_the_entities_in_range_that_it_may_see() {
 }
 
 #[test]
-fn viewer_gets_more_updates_of_near_than_of_far_entities() {
+fn near_entities_are_updated_more_often_than_far_ones() {
     let mut dice = Dice(6);
     let store = store(&mut dice, 400);
     let mut interests = Interests::new(WorldBox::<2>::cube(100.0).unwrap(), 25.0, 10);

@@ -74,7 +74,7 @@ fn reducer_restored_from_a_snapshot_has_the_state_of_the_owner() {
 
 /// In this test, the records of entities that fly straight omit the velocities, and rows are sorted in parts.
 #[test]
-fn reducer_matches_the_owner_even_if_records_omit_velocities() {
+fn reducer_reaches_the_owner_state_without_velocities() {
     let world = WorldBox::<3>::cube(100.0).unwrap();
     let setup = RegionSetup { sort_every: 4, ..RegionSetup::new(RegionId(0), world, 1.0) };
     let (mut reducers, mut dice) = ([reducer(1), reducer(2)], Dice(3));

@@ -63,7 +63,7 @@ fn place_of_a_key_limit_goes_first_to_a_task_that_can_run() {
 
 /// Advances the time past the moments at which the token and the delayed task are due.
 #[test]
-fn delayed_task_without_a_worker_does_not_block_a_key_limit() {
+fn delayed_task_that_no_worker_can_run_blocks_no_key_limit() {
     let mut scene = Scene::default();
     let limit =
         KeyLimit { rate: Some(Rate { count: 1, per_ms: 100, burst: 1 }), ..KeyLimit::running(b"user", 1) };

@@ -62,7 +62,7 @@ fn failed_task_is_retried_with_delay_then_becomes_a_dead_letter() {
 }
 
 #[test]
-fn restored_scheduler_issues_much_higher_fencing_tokens() {
+fn restored_scheduler_raises_fencing_tokens_by_a_billion() {
     let mut scene = Scene::new();
     scene.join(2);
     scene.submit_plain();
@@ -164,7 +164,7 @@ fn retry_delays_grow_and_their_jitter_depends_on_the_task() {
 }
 
 #[test]
-fn task_whose_failure_forbids_retries_becomes_a_dead_letter() {
+fn task_becomes_a_dead_letter_if_its_failure_forbids_retries() {
     let mut scene = Scene::new();
     let task = scene.submit_plain();
     scene.join(1);
@@ -319,7 +319,7 @@ fn cancelled_task_uses_quota_until_its_worker_confirms() {
 }
 
 #[test]
-fn unconfirmed_cancellation_completes_at_the_task_timeout() {
+fn cancelled_task_ends_at_its_timeout_without_confirmation() {
     let mut scene = Scene::new();
     let task = scene.submit(NewTask { timeout_ms: 1_000, ..work() });
     scene.join(1);
@@ -387,7 +387,7 @@ fn publishing_task_does_not_publish_after_its_deadline() {
 }
 
 #[test]
-fn task_whose_publication_is_refused_becomes_a_dead_letter() {
+fn task_becomes_a_dead_letter_if_its_publication_is_refused() {
     let mut scene = Scene::new();
     let task = scene.submit(NewTask { kind: PUBLISH, subject: b"orders.late", ..work() });
     scene.must_apply(TaskCommand::Unpublished { task, error: b"no permission" });
@@ -528,7 +528,7 @@ fn task_view_shows_every_submitted_setting() {
 }
 
 #[test]
-fn command_that_may_change_too_many_tasks_is_recognized() {
+fn scheduler_knows_if_a_command_may_change_too_many_tasks() {
     let mut scene = Scene::new();
     scene.submit_all("a", vec![work(); 3]);
     let may_change_more = |command: &TaskCommand<'_>, count| {

@@ -91,7 +91,7 @@ fn start_and_stop_messages_of_tasks_are_read_back_as_written() {
 }
 
 #[test]
-fn messages_that_attach_a_worker_are_read_back_as_written() {
+fn request_to_attach_a_worker_is_read_back_as_written() {
     let new = NewWorker { name: b"w", kinds: vec![b"k"], ttl_ms: 5, ..NewWorker::default() };
     let attach = AttachRequest { worker: 1, epoch: 2, slots: 3, ahead: 6, held: vec![(4, 5)], new };
     let mut bytes = Vec::new();

@@ -41,7 +41,7 @@ fn retry_policies_of_cancelled_tasks_are_freed() {
 }
 
 #[test]
-fn retry_policy_limit_of_one_tenant_affects_no_other_tenant() {
+fn each_tenant_has_its_own_limit_of_retry_policies() {
     let mut scene = scene_with_policy_limit();
     let tasks: Vec<u64> = (0..3).map(|delay_ms| submit(&mut scene, "a", delay_ms).unwrap()).collect();
     assert_eq!(submit(&mut scene, "a", 3), Err(too_many_policies()));

@@ -288,7 +288,7 @@ proptest::proptest! {
 /// In this test, the cluster could not write for a second. All tokens of this second then become available in one step
 /// of the clock.
 #[test]
-fn tokens_refilled_in_a_long_pause_make_many_tasks_ready() {
+fn rate_limit_allows_many_tasks_after_a_long_pause() {
     let count = 10_000;
     let mut scene = Scene::default();
     let rate = Rate { count, per_ms: 1_000, burst: count };

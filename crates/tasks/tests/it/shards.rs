@@ -336,7 +336,7 @@ fn reattached_worker_has_the_slots_that_it_now_declares() {
 }
 
 #[test]
-fn slots_of_a_worker_with_declared_memory_rotate_among_shards() {
+fn worker_with_declared_memory_serves_shards_in_turn() {
     let mut cluster = Cluster::new(2, 1, 4, 1 << 30);
     let tenants = ["acme", "tenant-1"];
     tenants.iter().for_each(|tenant| cluster.set_tenant(tenant, 1));

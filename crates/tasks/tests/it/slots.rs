@@ -114,7 +114,7 @@ proptest! {
     }
 
     #[test]
-    fn slots_reach_their_targets_and_no_worker_exceeds_its_limit(
+    fn shards_get_their_planned_slots_without_overloading_workers(
         (mut workers, parts) in (2..6usize).prop_flat_map(|shards| (workers(shards), prop::collection::vec(1..100u32, shards))),
         ends in prop::collection::vec(any::<u8>(), 64),
     ) {

@@ -158,7 +158,7 @@ proptest! {
     }
 
     #[test]
-    fn index_of_watched_patterns_agrees_with_a_list_search(
+    fn index_of_watched_patterns_agrees_with_a_plain_list(
         changes in prop::collection::vec((prop::bool::weighted(0.7), pattern_text()), 0..60),
         queries in prop::collection::vec(pattern_text(), 0..20),
     ) {

@@ -108,7 +108,7 @@ fn new_topic_is_read_from_its_first_record() {
 }
 
 #[test]
-fn deleted_topic_is_read_to_its_end_before_a_later_one() {
+fn subscriber_reads_a_deleted_topic_before_its_replacement() {
     let new_logs = NewLogs::new();
     let topics = ["t", "t"].map(|name| named(name, 1 << 20, MANUAL));
     let mut reader = subscriber_of(&topics[..1], Some(Arc::clone(&new_logs)), MANUAL);

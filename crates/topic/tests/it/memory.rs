@@ -82,7 +82,7 @@ fn publishing_over_the_memory_budget_drops_oldest_records() {
 }
 
 #[test]
-fn refusal_of_a_large_charge_does_not_fail_concurrent_charges() {
+fn huge_memory_request_makes_no_concurrent_request_fail() {
     let node = MemoryBudget::node(1 << 20, 0);
     let done = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -170,7 +170,7 @@ fn record_refused_by_the_reducer_changes_nothing() {
 }
 
 #[test]
-fn setting_the_clock_back_does_not_stop_checksums() {
+fn checksums_are_still_sent_after_the_clock_is_set_back() {
     let topic = stateful(64 << 10, &budget(), MANUAL.with_steady(|| STEADY.now_ns()));
     let mut setter = Setter::of(&topic);
     setter.set(1);

@@ -163,7 +163,7 @@ fn record_wakes_a_sleeping_thread_despite_timed_out_ones() {
 }
 
 #[test]
-fn subscriber_wakes_although_an_earlier_one_was_abandoned() {
+fn abandoned_subscriber_does_not_keep_others_asleep() {
     let topic = large_topic(MANUAL);
     let mut abandoned = subscriber(&topic, &earliest());
     let mut sleeping = subscriber(&topic, &earliest());

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn node_report_is_complete_when_figures_and_rates_have_arrived() {
+    fn node_report_is_complete_only_after_its_rates_arrived() {
         let mut report = NodeReport::new("dunlin://a");
         ALL.iter().for_each(|part| report.update((*part).to_owned(), json!({"at_ms": 7, "rates": null})));
         assert!(!report.is_complete());

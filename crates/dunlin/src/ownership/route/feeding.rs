@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_that_begins_to_wait_during_a_takeover_is_woken() {
+    fn takeover_wakes_a_thread_that_begins_to_wait_meanwhile() {
         let node = Node::start(Config::default()).unwrap();
         let limits =
             OwnershipLimits { mirror_wait_max: Duration::from_secs(60), ..OwnershipLimits::default() };

@@ -180,7 +180,7 @@ impl Wake for WakeCount {
 }
 
 #[test]
-fn outcome_of_publishing_a_dead_letter_wakes_housekeeping() {
+fn housekeeping_is_woken_when_a_dead_letter_is_delivered() {
     let group = FailedGroup::of(&["1"]);
     let mut letters = Vec::new();
     // Wait without an operation of the group, which would take the letter's outcome.
@@ -212,7 +212,7 @@ fn waiting_dead_letters_of_a_moved_topic_are_sent() {
 }
 
 #[test]
-fn no_newer_record_is_sent_in_place_of_a_lost_dead_letter() {
+fn lost_dead_letter_is_not_replaced_by_a_newer_record() {
     let group = FailedGroup::of(&["1"]);
     let [letter] = group.captured_letters();
     letter.complete(Err(full()));

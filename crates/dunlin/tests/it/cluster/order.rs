@@ -142,7 +142,7 @@ fn refusal_of_old_records_does_not_affect_a_recreated_topic() {
 }
 
 #[test]
-fn refused_publisher_waits_until_its_node_has_removed_the_topic() {
+fn node_removes_a_deleted_topic_before_publishers_are_refused() {
     let wait_max = Duration::from_secs(600);
     let limits =
         OwnershipLimits { lease_ttl: wait_max, owner_wait_max: wait_max, ..OwnershipLimits::default() };

@@ -246,7 +246,7 @@ fn lock_wait_fails_when_its_lease_or_its_queue_entry_ends() {
 }
 
 #[test]
-fn lock_wait_fails_if_its_queue_entry_is_released_at_once() {
+fn wait_for_a_lock_fails_after_a_release_by_the_same_lease() {
     let node = node();
     let control = node.control().unwrap();
     let holder = grant(control, 60_000);

@@ -260,7 +260,7 @@ fn subscriber_gets_all_records_if_the_search_by_time_fails() {
 }
 
 #[test]
-fn read_without_free_file_descriptors_waits_and_skips_no_record() {
+fn reader_waits_for_file_descriptors_and_skips_no_record() {
     let disk = FakeDisk::new(14);
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();

@@ -74,7 +74,7 @@ fn unconfirmed_records_of_a_dead_member_are_reported_as_lost() {
 }
 
 #[test]
-fn share_group_continues_with_unread_records_after_a_departure() {
+fn share_group_keeps_its_position_when_its_last_member_leaves() {
     let node = node();
     publish(&node, "jobs", 1..=3);
     let mut leaves = node.join_share("jobs", "g", &share_from_start()).unwrap();
@@ -222,7 +222,7 @@ fn new_group_reports_skipped_records_of_the_former_owner() {
 
 /// In this test, the node is stopped properly and started again, so that its topic continues in the same epoch.
 #[test]
-fn returning_member_gets_the_records_since_the_node_restart() {
+fn member_that_joins_again_gets_all_records_since_the_restart() {
     let disk: Arc<dyn Disk> = Arc::new(FakeDisk::new(1));
     let open = || Node::open(Config::default(), Arc::clone(&disk), Path::new("/data")).unwrap().0;
     let node = open();

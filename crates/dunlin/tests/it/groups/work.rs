@@ -212,7 +212,7 @@ fn dead_letter_contains_the_record_and_names_its_origin() {
 }
 
 #[test]
-fn dead_letter_subject_may_not_belong_to_the_topic_of_its_group() {
+fn group_cannot_send_dead_letters_to_its_own_topic() {
     let node = node();
     publish(&node, "jobs", [1, 2]);
     let once = |dead_letters| WorkOptions { attempts_max: 1, dead_letters, ..work_from_start() };

@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn leaving_process_gives_each_region_to_a_process_that_stays() {
+    fn process_gives_its_regions_to_others_before_it_leaves() {
         let leaving = LocalState { leaving: true, ..local(1) };
         assert_eq!(plan(&snapshot(&[1, 2, 3], Some(1), None), &leaving), [name(2, Some(0))]);
         let copying = snapshot(&[1, 2, 3], Some(1), Some((3, Some(0))));

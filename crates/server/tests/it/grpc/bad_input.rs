@@ -193,7 +193,7 @@ fn error_of_an_excess_grpc_connection_names_the_limit() {
 }
 
 #[test]
-fn too_many_subjects_and_large_metadata_are_refused() {
+fn grpc_call_with_many_subjects_or_large_metadata_is_refused() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = connect(&server).await;

@@ -50,7 +50,7 @@ fn grpc_call_may_submit_as_many_tasks_as_the_scheduler_allows() {
 }
 
 #[test]
-fn tasks_are_submitted_found_explained_and_cancelled() {
+fn grpc_client_submits_finds_explains_and_cancels_tasks() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = connect_tasks(&server).await;

@@ -58,7 +58,7 @@ fn node_rates_are_null_in_the_first_second() {
 }
 
 #[test]
-fn node_figures_are_sent_at_once_and_then_every_second() {
+fn node_status_is_sent_at_once_and_then_every_second() {
     let fixture = HttpServer::new();
     let mut first = fixture.events("/v1/topics/$node.%3E/events?from=snapshot&as=json", &[]);
     let mut received_text = Vec::new();

@@ -172,7 +172,7 @@ fn replaced_standby_that_is_chosen_again_gets_a_new_copy() {
 
 /// Here, the region runs alone for a moment. Meanwhile, its standby reads no keys and stays connected.
 #[test]
-fn standby_needs_a_new_copy_after_its_region_ran_without_it() {
+fn standby_that_missed_updates_gets_a_new_copy() {
     let (test, mut members) = start_with_standby("alone");
     let keys_unread = stop_reading_keys(&test, &members[1]);
     write_standby(&test, 0);

@@ -126,7 +126,7 @@ fn withdrawn_record_is_delivered_again_and_not_lost() {
 }
 
 #[test]
-fn earlier_records_added_to_a_share_group_are_delivered_once() {
+fn share_group_delivers_earlier_records_exactly_once() {
     let mut share = ShareGroup::new(&limits(), 10);
     let mut source = records(11..=14);
     let a = share.join().unwrap();

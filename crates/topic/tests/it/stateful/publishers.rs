@@ -45,7 +45,7 @@ fn new_subscriber_learns_when_the_last_publisher_left() {
 }
 
 #[test]
-fn topic_reports_that_no_publisher_came_since_its_opening() {
+fn topic_without_a_publisher_reports_when_it_was_opened() {
     let opened_ns = MANUAL.now_ns();
     let topic = small();
     advance_clock(Duration::from_secs(5));
