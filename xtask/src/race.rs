@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn race_check_finds_every_named_memory_ordering() {
+    fn race_check_finds_labels_of_all_memory_orderings() {
         let source =
             "ordering! {\n/// Doc \u{2026}.\nA = Release, \"one\"\n}\nordering! {\nB = Acquire, \"two\"\n}";
         assert_eq!(labels(source), ["one", "two"]);

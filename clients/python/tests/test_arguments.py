@@ -181,7 +181,7 @@ def test_buffers_of_unsupported_types_are_refused_as_payloads(
     assert client.describe(topic).logs[0].last_seq == 0
 
 
-def test_views_of_objects_are_no_keys_values_or_tasks(url: str, client: dunlin.Client) -> None:
+def test_memoryviews_of_python_objects_are_refused(url: str, client: dunlin.Client) -> None:
     given: Any = memoryview(objects())
     for name, call in KEY_CALLS:
         both(url, given, call, TypeError, f"{name} cannot be a buffer of Python objects")

@@ -359,7 +359,7 @@ def test_cancelled_lock_request_can_be_repeated(url: str, topic: str) -> None:
     run(program())
 
 
-def test_lock_that_is_acquired_again_is_not_held_yet(client: dunlin.Client, topic: str) -> None:
+def test_lock_is_not_held_while_it_is_acquired_again(client: dunlin.Client, topic: str) -> None:
     seen: list[tuple[bool, int]] = []
     lock = client.kv.lock(topic)
     keys: Any = lock._keys

@@ -241,7 +241,7 @@ def test_subscription_from_snapshot_begins_with_the_state(client: dunlin.Client,
             events.records()
 
 
-def test_state_that_cannot_be_opened_is_closed() -> None:
+def test_replica_is_closed_if_its_state_cannot_be_opened() -> None:
     class LostReplica:
         is_whole = False
         is_closed = False

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn each_feed_goal_and_published_figure_has_one_measurement() {
+    fn each_feed_goal_refers_to_exactly_one_measurement() {
         let points = points();
         let matching = |pattern: &RowPattern| {
             points

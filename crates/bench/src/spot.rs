@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn each_spot_goal_and_published_figure_has_one_measurement() {
+    fn each_spot_goal_refers_to_exactly_one_measurement() {
         let goals = goals::GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.threshold.reference()]);
         let claims = claims::CLAIMS.iter().map(|claim| Some(&claim.ours));
         for pattern in goals.chain(claims).flatten() {

@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn http_origins_must_be_exact_browser_origins() {
+    fn http_origin_with_path_or_wildcard_is_refused() {
         let read = |text| with("http.origins", text).map(|config| config.http_origins);
         assert_eq!(read("off").unwrap(), Vec::<String>::new());
         let two = "https://app.example, http://localhost:3000";

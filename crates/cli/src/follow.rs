@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn output_of_records_ends_after_the_idle_time() {
+    fn record_output_ends_when_no_record_arrives_in_time() {
         let text =
             follow(&node(), StopRules { idle: Some(Duration::from_millis(1)), ..StopRules::default() });
         assert_eq!(text.lines().count(), 5);

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_pipe_is_a_failure_while_the_output_has_its_reader() {
+    fn broken_pipe_is_a_failure_if_the_output_is_still_read() {
         let error = anyhow::Error::from(std::io::Error::from(ErrorKind::BrokenPipe))
             .context("cannot write the output");
         let (output, reader) = UnixStream::pair().unwrap();

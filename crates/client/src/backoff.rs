@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn random_backoff_range_doubles_up_to_its_limit() {
+    fn longest_random_wait_doubles_up_to_a_limit() {
         let mut longest = [Duration::ZERO; 10];
         let mut shortest = [Duration::MAX; 10];
         for seed in 1..2000 {

@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn possibly_appended_batch_is_resent_first_and_unchanged() {
+    fn batch_with_unknown_outcome_is_resent_first_unchanged() {
         let mut lane = PublishLane::new(0);
         let sent: Vec<Vec<u8>> = [b"a", b"b", b"c"].map(|payload| send(&mut lane, &[payload])).into();
         // The responses to different batches may arrive out of order.
@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn batch_of_unknown_outcome_keeps_its_number_until_refused() {
+    fn batch_with_unknown_outcome_is_resent_with_its_number() {
         let mut lane = PublishLane::new(0);
         let sent = send(&mut lane, &[b"a"]);
         lane.handle_refusal(1, BatchOutcome::Unknown, None);

@@ -546,7 +546,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn snapshot_that_lacks_applied_entries_is_followed_by_another() {
+    fn new_snapshot_is_made_if_the_last_one_lacks_entries() {
         let mut requests = SnapshotRequests::default();
         assert!(requests.is_due(None, Some(5)));
         assert!(!requests.is_due(None, Some(5)), "this snapshot is being made");

@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn viewers_with_extreme_radii_share_a_grid_of_limited_size() {
+    fn extreme_radii_of_viewers_do_not_make_the_grid_too_large() {
         let mut interests = Interests::new(WorldBox::<3>::cube(1_000.0).unwrap(), 1e30, 3);
         let mut cells = |viewer, radius| {
             interests.watch(ViewerId(viewer), SurroundingsWatch::around(EntityId(1), radius)).unwrap();

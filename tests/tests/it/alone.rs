@@ -180,7 +180,7 @@ fn calls_to_a_frozen_node_fail_in_time_and_succeed_later() {
 }
 
 #[test]
-fn idle_subscriber_behind_the_retention_gets_an_exact_gap() {
+fn idle_subscriber_gets_an_exact_gap_for_dropped_records() {
     let node = Node::start_anywhere(&[]);
     let (reader_client, writer_client) = (connect(&node), connect(&node));
     let mut subscriber = reader_client.subscribe("t", earliest()).unwrap();

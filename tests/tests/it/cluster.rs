@@ -85,7 +85,7 @@ fn nodes_join_leave_and_rejoin_with_new_numbers() {
 }
 
 #[test]
-fn wiped_node_rejoins_and_a_stale_directory_copy_is_refused() {
+fn wiped_node_can_rejoin_but_an_old_copy_is_refused() {
     let mut cluster = ClusterUnderTest::of(3);
     cluster.put(0, "key", "old");
     let lost = cluster.kill(1);

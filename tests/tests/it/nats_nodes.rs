@@ -148,7 +148,7 @@ fn nats_client_never_receives_the_same_connect_urls_twice() {
 /// A client publishes to many new subjects at once. The creation of their topics must take only a few entries of the
 /// cluster's log, not one entry for each topic.
 #[test]
-fn new_subjects_in_one_burst_share_raft_entries() {
+fn topics_created_in_one_burst_share_raft_log_entries() {
     const SUBJECTS: usize = 200;
     // Renewing a lease takes an entry of the log too. The leases of this test are so long that no lease is renewed
     // during the test.

@@ -93,7 +93,7 @@ fn plain_nats_subscription_keeps_every_documented_guarantee() {
 }
 
 #[test]
-fn nats_subscription_with_sequences_keeps_every_guarantee() {
+fn nats_with_sequence_numbers_keeps_every_guarantee() {
     check_guarantees(&nats::NumberedSubscription);
 }
 

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn unlisted_crate_fails_and_listed_but_absent_crate_warns() {
+    fn unlisted_crate_is_an_error_and_absent_crate_a_warning() {
         let mut packages = sample_packages();
         packages.push(package("stray", &[]));
         packages.remove(0);

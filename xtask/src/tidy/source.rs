@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn unrestricted_public_types_are_found() {
+    fn type_search_finds_pub_but_no_pub_crate_types() {
         let source = "pub struct A;\n#[derive(Debug)]\npub enum B<T> { C(T) }\npub unsafe trait D { type E; }\n\
                       choice! { pub type F = u8; }\npub(crate) struct G;\nstruct H { pub union: u8 }\n\
                       pub fn i() {}\npub use a::J;\n#[cfg(test)]\nmod tests { pub struct K; }";

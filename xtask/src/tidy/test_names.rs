@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn good_test_names_and_names_of_other_functions_are_accepted() {
+    fn name_check_accepts_good_test_names_and_other_functions() {
         for name in ["whoever_reads", "office_reads", "fromage_reads", "reader_of_a_topic", "what"] {
             assert_eq!(findings_for_name(name), [[""; 0]; 2], "{name}");
         }

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn each_row_shows_and_cites_its_newest_run() {
+    fn each_report_row_shows_the_newest_run_and_its_number() {
         let older = run("1", &[("simulator", 10, 851.0), ("simulator", 25, 2_100.0)]);
         let newer = run("2", &[("node", 200, 16_000.0), ("simulator", 10, 850.0)]);
         let (title, lines) = title_and_lines(&[older, newer]);

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn plot_with_too_many_lines_keeps_lines_of_each_target() {
+    fn plot_over_the_line_limit_still_shows_every_target() {
         let mut rows = RowSet::default();
         for target in ["dunlin", "nats"] {
             (0..9).for_each(|bytes| push(&mut rows, target, bytes, &[("p50_ns", 1e4), ("p99_ns", 2e4)]));

@@ -79,7 +79,7 @@ fn dump_that_starts_after_the_last_record_is_empty() {
 }
 
 #[test]
-fn recording_with_a_foreign_log_or_repeated_line_is_refused() {
+fn recording_with_a_log_of_another_recording_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let [a, b] = ["a", "b"].map(|name| record(folder.path(), name, ROWS));
     let list = format!("{a}/topics");

@@ -136,7 +136,7 @@ fn forward_until_cut(mut from: std::net::TcpStream, mut to: std::net::TcpStream,
 }
 
 #[test]
-fn client_set_to_connect_once_never_reconnects() {
+fn client_with_option_connects_once_never_reconnects() {
     let mut running = RunningNode::start();
     let limits = ClientLimits { backoff_base_ms: 1, backoff_max_ms: 1, ..patient().limits };
     let connect = |connects_once| {

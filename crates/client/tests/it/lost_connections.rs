@@ -447,7 +447,7 @@ fn subscribers_of_a_dead_node(count: usize) -> (Client, Vec<Subscriber>) {
 }
 
 #[test]
-fn polling_a_dead_node_fails_after_missed_heartbeats() {
+fn subscriber_poll_fails_if_the_node_sends_no_heartbeat() {
     let (_client, mut subscribers) = subscribers_of_a_dead_node(1);
     dunlin_wait::until("the poll fails", || {
         subscribers[0].try_next().map(|event| assert!(event.is_none())).is_err()

@@ -50,7 +50,7 @@ fn sent_records_are_batched_until_a_flush() {
 }
 
 #[test]
-fn waiting_subscriber_flushes_pending_records_of_its_client() {
+fn client_sends_pending_records_before_a_subscriber_waits() {
     let (client, node) = ScriptedNode::serve(|_, mut link| {
         link.accept_publisher();
         link.accept_subscription(crate::peer::at(1, 0));

@@ -175,7 +175,7 @@ fn publisher_continues_with_a_recreated_topic() {
 }
 
 #[test]
-fn subscriber_of_a_deleted_topic_ends_despite_recreation() {
+fn subscriber_ends_when_its_topic_is_recreated() {
     let running = RunningNode::start();
     let client = running.client();
     client.create_topic("md.a", &book(), false).unwrap();

@@ -267,7 +267,7 @@ fn one_tenant_gets_at_most_three_quarters_of_the_leases() {
 }
 
 #[test]
-fn anonymous_users_cannot_use_up_the_leases_of_nodes() {
+fn leases_of_anonymous_users_leave_room_for_nodes() {
     let limits = ControlStateLimits { leases_max: 400, ..ControlStateLimits::default() };
     let mut test = TestState { state: ControlState::new(limits), ..TestState::default() };
     (0..396).for_each(|_| _ = grant_to_user(&mut test, ""));

@@ -4,7 +4,7 @@ use super::snapshots::{blocks, restore};
 use super::*;
 
 #[test]
-fn key_has_created_and_modified_revisions_and_a_version() {
+fn key_records_when_it_was_created_and_last_modified() {
     let mut test = TestState::default();
     test.put("other", "x");
     assert_eq!((test.put("a", "1"), test.put("a", "2")), (2, 3));
@@ -159,7 +159,7 @@ fn events_of_one_revision_are_in_one_change() {
 }
 
 #[test]
-fn client_keys_cannot_use_up_the_room_of_topics_and_nodes() {
+fn client_keys_leave_room_for_topics_and_nodes() {
     let limits = ControlStateLimits { state_bytes_max: 1_000, ..ControlStateLimits::default() };
     let mut test = TestState { state: ControlState::new(limits), ..TestState::default() };
     let full = (0..).find(|number: &u32| {

@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_to_absent_owners_leave_room_for_other_owners() {
+    fn pending_batches_for_one_owner_block_no_other_owner() {
         let tickets = Tickets::new(10_000);
         let fill = |owner: u64| {
             let open = std::iter::from_fn(|| tickets.open(ForwardTarget::for_owner(Some(owner)), 10).ok());

@@ -507,7 +507,7 @@ mod tests {
     /// If the owner knows of more moves of the topic than this node, it accepts the member in a later epoch than
     /// requested.
     #[test]
-    fn group_member_never_resumes_before_its_highest_accepted_epoch() {
+    fn group_member_never_resumes_in_an_earlier_epoch() {
         let member = membership();
         assert!(member.begin_request(5));
         member.on_accepted(9, 0);

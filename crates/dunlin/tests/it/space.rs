@@ -218,7 +218,7 @@ fn topic_with_records_is_not_replaced_by_a_region() {
 
 /// Here, another program has published to the topic of the region's name.
 #[test]
-fn region_that_continues_without_its_topic_keeps_its_state() {
+fn takeover_keeps_the_state_if_the_region_topic_is_in_use() {
     let mut former = host(&node());
     begin(&mut former).unwrap();
     former.spawn(&Entity::at(7, [1.0; 3])).unwrap();

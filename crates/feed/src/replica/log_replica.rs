@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn unreported_loss_lasting_into_a_new_epoch_is_counted_once() {
+    fn loss_that_continues_after_an_epoch_change_counts_once() {
         let log = Arc::new(LogName { topic: "t".to_owned(), subject_prefix: String::new(), partition: 0 });
         let mut log_replica = LogReplica::new(Arc::clone(&log), Book::new(Scale::default()));
         let at = |epoch, seq| Position { epoch, seq };

@@ -249,7 +249,7 @@ fn full_book_side_accepts_a_record_that_replaces_all_levels() {
 }
 
 #[test]
-fn replica_needs_a_snapshot_for_removals_no_longer_in_history() {
+fn book_lists_no_changes_if_it_has_forgotten_removals() {
     let limits = FeedLimits { removals_min: 4, ..FeedLimits::default() };
     let mut book = Book::with_limits(Scale::default(), limits);
     for seq in 1..=20 {

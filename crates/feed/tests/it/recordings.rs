@@ -175,7 +175,7 @@ fn defective_lines_of_a_betfair_stream_are_reported_and_skipped() {
 }
 
 #[test]
-fn first_rows_form_one_record_and_later_rows_change_the_book() {
+fn first_bitstamp_rows_form_the_initial_order_book() {
     let result = bitstamp(
         "1,9,5,78318.0,1.5,created,bid\r\n2,9,5,78320.5,2.6e-06,created,ask\r\n\
          3,60,50,78319.0,0.075,created,bid\n3,61,51,78320.5,0.05,changed,bid\n3,62,52,78400.0,0.05,deleted,bid\n\

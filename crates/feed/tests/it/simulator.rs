@@ -125,7 +125,7 @@ fn simulated_update_changes_one_level_and_crosses_no_book() {
 }
 
 #[test]
-fn book_with_the_options_of_its_instrument_accepts_every_update() {
+fn book_accepts_every_update_of_a_simulated_instrument() {
     let settings = instruments(r#""resetProbabilityPpm": 1000, "allowCrossedBooks": true,"#, 0.5, 10, 1);
     let (mut simulator, mut payload) = (Simulator::new(&settings, 1), Vec::new());
     let (mut book, mut simple) = (Book::new(settings.list()[0].scale()), SimpleBook::default());

@@ -172,7 +172,7 @@ fn files_with_overwritten_or_added_bytes_are_refused() {
 }
 
 #[test]
-fn recording_with_missing_swapped_or_foreign_files_is_refused() {
+fn recording_with_missing_or_exchanged_files_is_refused() {
     let (_, files) = recording();
     for index in 0..files.len() {
         let mut damaged = files.clone();

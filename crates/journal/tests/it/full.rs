@@ -142,7 +142,7 @@ fn lack_of_file_descriptors_prevents_no_later_append() {
 }
 
 #[test]
-fn next_start_rewrites_records_of_a_failed_sync() {
+fn records_found_after_a_failed_sync_survive_a_crash() {
     for seed in 0..64 {
         let disk = FakeDisk::new(seed);
         let (mut journal, _) = open(&disk).unwrap();
@@ -300,7 +300,7 @@ fn reserve_is_enlarged_only_if_the_disk_has_the_needed_room() {
 }
 
 #[test]
-fn small_reserve_is_enlarged_when_the_disk_has_room() {
+fn reserved_disk_space_grows_when_the_disk_has_room() {
     let disk = FakeDisk::new(14);
     let (mut journal, _) = open(&disk).unwrap();
     let mut reserve = reserve(&disk);
@@ -320,7 +320,7 @@ fn small_reserve_is_enlarged_when_the_disk_has_room() {
 }
 
 #[test]
-fn disk_reserve_stays_usable_after_file_descriptors_ran_out() {
+fn journal_recovers_after_a_lack_of_file_descriptors() {
     let disk = FakeDisk::new(18);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 1, 100).unwrap();

@@ -73,7 +73,7 @@ fn truncation_keeps_every_record_at_or_after_its_position() {
 }
 
 #[test]
-fn journal_survives_a_crash_after_a_clean_close_and_truncation() {
+fn crash_after_truncation_leaves_an_undamaged_journal() {
     let disk = FakeDisk::new(4);
     let (mut journal, _) = open(&disk).unwrap();
     fill(&mut journal, 300);

@@ -97,7 +97,7 @@ async fn node_that_lacks_purged_log_entries_recovers_by_a_snapshot() {
 /// A command that asks for a delay has to wait, because the other nodes cannot be reached. The delay must begin when
 /// the command is proposed, and not before.
 #[tokio::test(flavor = "multi_thread")]
-async fn delay_of_a_command_starts_when_the_command_is_proposed() {
+async fn requested_delay_begins_when_the_command_is_proposed() {
     let cluster = TestCluster::with_nodes(2, LIMITS).await;
     cluster.propose_line("together").await;
     let leader = cluster.leader().await;

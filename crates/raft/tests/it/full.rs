@@ -42,7 +42,7 @@ async fn disk_reserves_are_filled_before_the_first_command() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn node_without_a_snapshot_reserve_refuses_additional_data() {
+async fn node_without_reserved_disk_space_refuses_new_data() {
     let mut cluster = TestCluster::with_nodes(1, LIMITS).await;
     cluster.crash(1).await;
     let disk = Arc::clone(&cluster.disks[&1]);

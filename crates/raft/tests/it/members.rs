@@ -175,7 +175,7 @@ async fn members_can_be_read_from_the_files_of_a_group() {
 }
 
 #[test]
-fn members_can_be_read_from_a_snapshot_alone() {
+fn members_are_read_from_a_snapshot_without_a_log() {
     let disk: Arc<dyn Disk> = Arc::new(FakeDisk::new(1));
     assert_eq!(members_on_disk(&disk, Path::new("/raft")).unwrap(), []);
     let block = Ok(Bytes::from(0u64.to_le_bytes().to_vec()));

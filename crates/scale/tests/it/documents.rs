@@ -46,7 +46,7 @@ fn example_cluster_document_is_read() {
 }
 
 #[test]
-fn schedule_and_warm_pool_are_read_from_a_document() {
+fn scaling_document_may_set_schedule_and_warm_pool() {
     let more = "  warmPool: { size: 7 }\n  schedule: [{ days: \"Fri-Sun, Tue\", from: \"22:30\", to: \"06:00\", minWorkers: 80 }]\n";
     let document = ScalingDocument::parse(&format!("{SEED}{more}")).unwrap();
     assert_eq!(document.policy.warm.size, 7);

@@ -60,7 +60,7 @@ fn empty_fleet_starts_one_worker_and_drops_it_when_idle() {
 }
 
 #[test]
-fn intermittently_exceeded_threshold_starts_no_worker() {
+fn repeated_short_load_peaks_start_no_worker() {
     let mut simulation = ScalerSimulation::settled(Policy::cloud(10, 50));
     for _ in 0..20 {
         simulation.run(59, |_| SchedulerSample { cpu: 0.95, startable: 9_000, ..calm() });

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connection_ends_if_a_request_head_exceeds_pre_login_memory() {
+    async fn http_head_larger_than_the_login_share_is_refused() {
         let share = MemoryBudget::node(1 << 20, 0).child(20 * KIB as u64);
         let sent = vec![b'x'; 40 * KIB];
         let mut stream = HeadReads::new(&sent[..], HeadCharge::new(&share, 64 * KIB));

@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn address_of_a_removed_node_is_read_once_per_connect_request() {
+    fn each_connection_request_looks_up_the_address_once() {
         let (_server, url) = server();
         let (sender, lookups) = mpsc::channel();
         let is_member = Arc::new(AtomicBool::new(false));

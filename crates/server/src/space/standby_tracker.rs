@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn region_waits_for_both_standbys_until_the_new_one_is_valid() {
+    fn region_waits_for_the_old_and_the_new_standby() {
         let mut standby_tracker = strict();
         standby_tracker.set_standby(R, 7, true);
         assert!(standby_tracker.add_follower(R, 7));
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn copy_of_an_earlier_owner_is_set_aside_and_can_continue() {
+    fn standby_keeps_a_copy_from_an_earlier_region_owner() {
         let mut standby_tracker = strict();
         assert!(standby_tracker.begin_copy(R, OWNER, &encoded_region(OLD), 4));
         standby_tracker.set_older_copies_aside(R, NEW);

@@ -292,7 +292,7 @@ fn acks_with_unknown_tokens_are_reported_as_stale() {
 }
 
 #[test]
-fn member_that_joins_again_learns_the_end_of_its_epoch() {
+fn returning_group_member_learns_where_its_epoch_ended() {
     let disk = FakeDisk::new(1);
     let open = || Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data")).unwrap().0;
     let node = open();

@@ -141,7 +141,7 @@ fn resume_positions_count_towards_the_memory_budget() {
 }
 
 #[test]
-fn pending_resume_messages_count_towards_the_subscription_limit() {
+fn resume_messages_count_towards_the_subscription_limit() {
     let (_node, server) = crate::serve_with(|config| config.limits.subscriptions_max = 10);
     let mut peer = Peer::connect(&server);
     // A RESUME counts until its subscription starts. Subscription 0 starts, so ten of the eleven RESUMEs count after

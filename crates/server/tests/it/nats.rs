@@ -66,7 +66,7 @@ fn level(price: i64, size: i64) -> Vec<u8> {
 }
 
 #[test]
-fn reducer_that_refuses_a_record_accepts_the_rest_of_its_burst() {
+fn reducer_accepts_later_records_after_it_refused_one() {
     let (node, server) = serve_nats(|_| {});
     let reducer = Some(ReducerConfig { kind: "book".to_owned(), ..ReducerConfig::default() });
     let topic = node.create_topic("book", TopicConfig { reducer, ..TopicConfig::default() }, false).unwrap();
@@ -563,7 +563,7 @@ fn nats_client_with_many_operations_blocks_no_other_client() {
 }
 
 #[test]
-fn queue_group_member_takes_large_records_only_as_it_reads_them() {
+fn queue_group_member_takes_few_large_records_in_advance() {
     const RECORDS: usize = 40;
     /// Number of records that fit in the buffers of the two sockets.
     const BUFFERED_MAX: usize = 16;
@@ -616,7 +616,7 @@ fn queue_group_member_reads_all_records_of_a_deleted_topic() {
 }
 
 #[test]
-fn queue_member_that_drains_gets_its_large_records() {
+fn unsub_of_a_queue_group_member_loses_no_large_record() {
     const RECORDS: usize = 20;
     let (node, server) = serve_nats(|_| {});
     let retention = Retention { bytes: 128 << 20, ..Retention::default() };

@@ -430,7 +430,7 @@ fn silent_process_does_not_delay_a_viewer() {
 }
 
 #[test]
-fn viewer_gets_changes_from_processes_while_its_node_is_down() {
+fn world_viewer_continues_while_its_node_is_down() {
     let mut fixture = ViewerTest::new();
     let client = client_that_waits(&fixture.keys.1);
     let watch = SurroundingsWatch::around(CENTER, RADIUS);

@@ -97,7 +97,7 @@ fn wildcard_subscriptions_do_not_delay_another_session() {
 }
 
 #[test]
-fn number_of_a_large_subscription_can_be_used_again() {
+fn id_of_an_ended_subscription_can_be_used_again() {
     let (node, server) = serve();
     create_topics(&node);
     let mut peer = Peer::connect(&server);
@@ -135,7 +135,7 @@ fn join(number: u32, topic: &'static str, group: &str) -> Vec<u8> {
 }
 
 #[test]
-fn channels_of_ended_subscription_leave_room_for_a_membership() {
+fn ended_subscription_frees_channels_for_a_group_member() {
     let (node, server) = serve_with(|config| config.limits.channels_max = TOPICS as usize);
     create_topics(&node);
     let mut peer = Peer::connect(&server);
@@ -157,7 +157,7 @@ fn channels_of_ended_subscription_leave_room_for_a_membership() {
 }
 
 #[test]
-fn memberships_with_many_records_do_not_delay_a_subscription() {
+fn group_members_with_many_records_delay_no_subscription() {
     const GROUPS: u32 = 80;
     const RECORDS: usize = 1_000;
     let (node, server) = serve();

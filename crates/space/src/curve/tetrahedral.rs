@@ -75,7 +75,7 @@ mod tests {
         }
 
         #[test]
-        fn keys_of_2d_points_share_a_digit_for_each_common_triangle(
+        fn keys_of_points_in_the_same_triangle_share_digits(
             a in prop::array::uniform2(0_u32..1 << 24), near in prop::array::uniform2(0_u32..1 << 12), shift in 0_u32..13,
         ) {
             let b = std::array::from_fn(|axis| a[axis] ^ near[axis] << shift);

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn three_sweeps_bring_scattered_rows_almost_into_order() {
+    fn three_passes_almost_sort_scattered_rows() {
         let (mut store, world) = (scattered(20_000), WorldBox::cube(100.0).unwrap());
         let (before, far) = (store.ledger(), disorder(&store, &world));
         for tick in 0..96 {

@@ -203,7 +203,7 @@ fn setting_the_clock_back_changes_no_deadline() {
 }
 
 #[test]
-fn refusal_of_an_excess_handover_offer_contains_the_limit() {
+fn refused_handover_offer_reports_the_exceeded_limit() {
     let limits = HandoverLimits { transfers_max: 1, batch_max: 2, peers_max: 4 };
     let mut source = Handover::new(A, 1, StandbyMode::None, TIMING).with_limits(limits);
     let mut effects = Vec::new();

@@ -144,7 +144,7 @@ proptest! {
     }
 
     #[test]
-    fn indexes_in_two_dimensions_equal_a_full_scan(
+    fn index_in_two_dimensions_finds_what_a_full_scan_finds(
         points in points::<2>(), later in points::<2>(), q in queries::<2>(),
     ) {
         all_agree(&points, &later, &q)?;

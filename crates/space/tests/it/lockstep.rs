@@ -138,7 +138,7 @@ fn random_walks_and_oscillations_do_not_depend_on_region_count() {
 /// Checks that the comparison of region counts can fail: with a very narrow strip, entities near a border miss some
 /// neighbours.
 #[test]
-fn flock_with_too_few_ghosts_moves_differently_in_three_regions() {
+fn too_few_ghosts_change_the_movement_of_entities() {
     let flock = Flock { sight: 9.0, ..Flock::default() };
     assert!(run::<3, _>(&flock, 0.01, 1) != run::<3, _>(&flock, 0.01, 3));
 }

@@ -153,7 +153,7 @@ fn invalid_records_are_refused_and_change_nothing() {
 
 /// Limits are necessary because any client that may publish to the topic can write steps of handovers.
 #[test]
-fn reducer_limits_handover_entries_and_counts_their_bytes() {
+fn reducer_counts_and_limits_handover_entries() {
     let mut reducer = reducer(1);
     let entry = |peer, number, step| {
         let transfer = TransferId { epoch: 1, number };

@@ -124,7 +124,7 @@ fn task_too_large_for_all_workers_does_not_block_smaller_ones() {
 }
 
 #[test]
-fn task_yields_limit_place_if_no_worker_serves_its_tenant() {
+fn task_without_a_worker_gives_up_its_place_in_the_limit() {
     let mut scene = scene_with_limit_of_one();
     scene.join_with(worker_for_kind(b"work", 1));
     scene.join_with(NewWorker { tenants: vec![b"b"], ..worker_for_kind(b"rare", 1) });
@@ -166,7 +166,7 @@ fn task_that_loses_a_place_in_one_limit_loses_all_its_places() {
 }
 
 #[test]
-fn tasks_waiting_for_a_key_limit_keep_order_if_ageing_changes() {
+fn new_ageing_limit_does_not_reorder_waiting_tasks() {
     let mut scene = scene_with_limit_of_one();
     let tasks: Vec<u64> =
         (0..4_u8).map(|priority| scene.submit(labelled_ann(NewTask { priority, ..work() }))).collect();

@@ -174,7 +174,7 @@ fn task_becomes_a_dead_letter_if_its_failure_forbids_retries() {
 }
 
 #[test]
-fn spent_retry_budget_makes_retries_use_the_longest_delay() {
+fn excess_retries_of_a_tenant_get_the_longest_delay() {
     let mut scene = Scene::default();
     scene.set_tenant(TenantSettings { retry_percent: 1, ..TenantSettings::new(b"a") });
     let retry = RetryPolicy { retries: 9, backoff: Backoff::Exponential { base_ms: 10, cap_ms: 60_000 } };
@@ -551,7 +551,7 @@ fn scheduler_knows_if_a_command_may_change_too_many_tasks() {
 }
 
 #[test]
-fn scheduler_predicts_how_many_tasks_change_when_a_task_ends() {
+fn scheduler_knows_how_many_tasks_a_result_changes() {
     let mut scene = Scene::new();
     let first = scene.submit_plain();
     let after = |task| NewTask { after: vec![TaskDependency::Task { task }], ..work() };

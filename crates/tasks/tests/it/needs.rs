@@ -70,7 +70,7 @@ fn needed_labels_do_not_change_the_priority_order_of_a_tenant() {
 }
 
 #[test]
-fn tenant_shares_do_not_depend_on_needed_labels() {
+fn labels_of_tasks_do_not_affect_the_shares_of_tenants() {
     let mut scene = tenants(&["a", "b"]);
     scene.submit_all("a", vec![task_needing(&[A100]); 100]);
     scene.submit_all("b", vec![task_needing(&[EU]); 100]);

@@ -56,7 +56,7 @@ fn each_tenant_has_its_own_limit_of_retry_policies() {
 }
 
 #[test]
-fn retry_policy_is_kept_until_its_dead_letter_is_discarded() {
+fn retry_policy_is_kept_while_a_dead_letter_uses_it() {
     let mut scene = scene_with_policy_limit();
     let task = submit(&mut scene, "a", 0).unwrap();
     scene.join(1);
@@ -86,7 +86,7 @@ fn finished_task_shows_no_retry_policy_of_another_task() {
 }
 
 #[test]
-fn restored_state_accepts_as_many_retry_policies_as_before() {
+fn restored_state_keeps_the_limit_of_retry_policies() {
     let mut scene = scene_with_policy_limit();
     let tasks: Vec<u64> = (0..3).map(|delay_ms| submit(&mut scene, "a", delay_ms).unwrap()).collect();
     scene.must_apply(TaskCommand::Cancel { task: tasks[1] });

@@ -277,7 +277,7 @@ proptest::proptest! {
     #![proptest_config(proptest::test_runner::Config { cases: 64, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn every_task_permitted_by_the_rate_starts_in_random_trials(
+    fn random_tasks_start_as_soon_as_the_rate_permits(
         (count, per_ms, burst) in (1_u32..4, 1_u32..400, 1_u32..4),
         steps in proptest::collection::vec(proptest::prelude::any::<[u8; 3]>(), 1..150),
     ) {

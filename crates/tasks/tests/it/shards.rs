@@ -38,7 +38,7 @@ fn task_ids_contain_their_shard_and_default_to_shard_zero() {
 }
 
 #[test]
-fn task_of_another_shard_is_unknown_and_refused_as_dependency() {
+fn task_cannot_depend_on_a_task_of_another_shard() {
     let (mut first, mut second) = (of_shard(0), of_shard(1));
     let (task_elsewhere, own_task) = (first.submit_plain(), second.submit_plain());
     assert_eq!(

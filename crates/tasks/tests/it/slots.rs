@@ -98,7 +98,7 @@ proptest! {
     }
 
     #[test]
-    fn shard_lacks_at_most_one_slot_of_its_exact_share(rounds in prop::collection::vec((tenant_demands(), 1..40u64), 1..60)) {
+    fn rounding_costs_a_shard_at_most_one_slot(rounds in prop::collection::vec((tenant_demands(), 1..40u64), 1..60)) {
         let shards = rounds[0].0.len();
         let (mut apportioner, mut owed) = (SlotApportioner::default(), vec![0.0; shards]);
         for (tenants, slots) in rounds.iter().filter(|(tenants, _)| tenants.len() == shards) {

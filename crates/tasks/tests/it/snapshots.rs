@@ -94,7 +94,7 @@ fn restored_state_behaves_like_the_original() {
 
 /// A task stores the index of the limit that last held it back. It still stores this index after the limit was removed.
 #[test]
-fn state_is_restored_after_removal_of_limits_that_tasks_used() {
+fn state_with_tasks_of_a_removed_limit_can_be_restored() {
     let mut scene = Scene::default();
     let limits = vec![KeyLimit::running(b"queue", 9), KeyLimit::running(b"kind", 1)];
     scene.set_tenant(TenantSettings { limits, ..TenantSettings::new(b"a") });

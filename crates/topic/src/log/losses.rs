@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn oldest_ranges_of_lost_records_are_joined_above_the_limit() {
+    fn oldest_lost_ranges_merge_when_there_are_too_many() {
         let mut lost = LostRanges::default();
         for n in 0..1_000 {
             assert_eq!(lost.add(1, 10 * n, 10 * n), [(10 * n, 10 * n)]);

@@ -225,7 +225,7 @@ mod tests {
         }
 
         #[test]
-        fn list_of_sleeping_cursors_reuses_its_free_slots(rounds in 1..50_usize, at_once in 1..20_u32) {
+        fn list_of_sleeping_cursors_reuses_free_entries(rounds in 1..50_usize, at_once in 1..20_u32) {
             let waiter = Waiter::new();
             let mut sleepers = Sleepers::default();
             for round in 0..rounds {

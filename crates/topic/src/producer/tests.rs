@@ -101,7 +101,7 @@ fn least_recently_used_producer_is_forgotten_first() {
 }
 
 #[test]
-fn producer_numbers_at_the_end_of_the_range_do_not_overflow() {
+fn largest_producer_number_does_not_overflow() {
     let mut producers = Producers::new(ProducerLimits::of(&LogLimits::default()));
     assert!(matches!(producers.check(mark(7, 0, u64::MAX), 1), Err(PublishError::Batch(_))));
     publish(&mut producers, mark(7, 0, u64::MAX - 1), 1, 1).unwrap();

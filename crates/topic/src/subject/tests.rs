@@ -98,7 +98,7 @@ fn star_matches_one_token_and_gt_matches_one_or_more() {
 }
 
 #[test]
-fn subject_filter_is_needed_only_if_part_of_a_topic_matches() {
+fn subject_filter_is_omitted_if_the_whole_topic_matches() {
     let select = |p: &str, topic: &str| pattern(p).select(&pattern(topic));
     assert_eq!(select("a.b", "a.b"), Selection::Everything);
     assert_eq!(select(">", "a.>"), Selection::Everything);

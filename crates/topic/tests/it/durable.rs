@@ -457,7 +457,7 @@ fn start_time_is_found_among_records_that_are_only_on_disk() {
 /// A mirror's feed begins up to a second early, because the clocks of two nodes may differ. Nevertheless, it must not
 /// include records from before the owner's restart.
 #[test]
-fn mirror_started_by_time_gets_no_record_from_before_a_restart() {
+fn mirror_gets_no_record_from_before_the_owner_restarted() {
     let disk = MemoryStore::new();
     let texts_since = |topic: &Arc<Topic>, since_ns: u64| -> Vec<String> {
         let name = SubscribeOptions::MIRROR.to_owned();

@@ -116,7 +116,7 @@ fn publish_while_the_reader_leaves(clock: Clock) {
 }
 
 #[test]
-fn reader_that_leaves_frees_room_for_publishers() {
+fn departed_reader_frees_room_for_publishers() {
     publish_while_the_reader_leaves(RUNNING);
 }
 

@@ -69,7 +69,7 @@ fn skipping_many_records_takes_several_reads_and_loses_none() {
 }
 
 #[test]
-fn read_skips_one_record_even_if_its_skip_limit_is_reached() {
+fn filtered_read_always_skips_at_least_one_record() {
     let topic = long_topic("orders");
     for filter in filters() {
         let (mut cursor, mut skips) = (filtered(&topic, filter), SkipBudget::default());

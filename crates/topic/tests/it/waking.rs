@@ -208,7 +208,7 @@ fn woken_subscriber_wakes_the_next_one_before_reading() {
 }
 
 #[test]
-fn drop_of_a_notified_cursor_wakes_the_other_cursors() {
+fn dropped_cursor_passes_its_notification_to_the_others() {
     let topic = large_topic(MANUAL);
     let waiters = [Waiter::new(), Waiter::new(), Waiter::new()];
     let mut cursors = waiters.each_ref().map(|_| Some(cursor(&topic, &earliest())));

@@ -28,7 +28,7 @@ fn decoder_of_an_older_version_refuses_newer_client_messages() {
 }
 
 #[test]
-fn publisher_notice_is_unknown_on_a_connection_of_version_4() {
+fn protocol_version_4_has_no_publisher_notice() {
     let publishers = Publishers { channel: 1, connected: false, since_ns: 2, last_append_ns: Some(1) };
     let decode = |version| {
         let (mut bytes, mut decoder) = (Vec::new(), Decoder::new(DecoderLimits::default()));

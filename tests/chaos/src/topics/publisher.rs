@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn record_content_written_for_another_topic_is_not_recognized() {
+    fn payload_written_for_another_topic_is_not_recognized() {
         assert_eq!(record_number("t", &record_payload("t", 7)), Some(7));
         assert_eq!(record_number("t", &record_payload("other", 7)), None);
         assert_eq!(record_number("t", b"t 7"), None);

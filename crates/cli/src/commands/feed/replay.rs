@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn replay_speed_is_a_factor_or_max() {
+    fn replay_speed_is_a_factor_or_the_word_max() {
         assert_eq!(speed("10x"), Ok(Speed(Some(10.0))));
         assert_eq!(speed("max"), Ok(Speed(None)));
         assert!(speed("fast").is_err() && speed("0x").is_err() && speed("10").is_err());

@@ -197,7 +197,7 @@ fn housekeeping_is_woken_when_a_dead_letter_is_delivered() {
 }
 
 #[test]
-fn waiting_dead_letters_of_a_moved_topic_are_sent() {
+fn pending_dead_letters_survive_the_move_of_their_topic() {
     let group = FailedGroup::of(&["1", "2"]);
     let letters: [InFlightBatch; 2] = group.captured_letters();
     letters.into_iter().for_each(|letter| letter.complete(Err(full())));

@@ -193,7 +193,7 @@ fn group_membership_ends_if_owner_of_a_deleted_topic_is_lost() {
 
 /// The owner knows that the topic was deleted and created again. It adds the member to a group of the later topic.
 #[test]
-fn group_membership_ends_when_its_topic_is_recreated() {
+fn group_member_ends_when_its_topic_is_recreated() {
     for is_accepted_first in [true, false] {
         let cluster = TestCluster::of(2);
         cluster.create_topic_at(1, "t");

@@ -78,7 +78,7 @@ fn topic_name_stays_free_if_the_requested_reducer_is_invalid() {
 }
 
 #[test]
-fn topic_with_huge_age_and_wait_limits_is_known_to_all_nodes() {
+fn all_nodes_know_a_topic_with_extremely_long_limits() {
     let cluster = TestCluster::with(2, long_limits());
     let retention = Retention { age: Some(Duration::MAX), ..Retention::default() };
     let reliable = Some(ReliableOptions { wait_max: Duration::MAX, ..ReliableOptions::default() });
@@ -110,7 +110,7 @@ fn publish_waits_until_the_topic_of_its_subject_is_known() {
 
 /// Only a limited number of the node's threads may block, and other operations need these threads, too.
 #[test]
-fn dead_letter_that_waits_for_a_topic_blocks_only_one_thread() {
+fn waiting_dead_letters_block_only_one_thread() {
     let cluster = TestCluster::with(2, long_limits());
     cluster.create_topic_at(1, "t");
     let node = cluster.node(1);

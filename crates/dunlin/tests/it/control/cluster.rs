@@ -236,7 +236,7 @@ fn restarted_follower(cluster: &mut TestCluster) -> (u64, Position) {
 }
 
 #[test]
-fn watch_resumes_at_a_restarted_node_that_has_applied_nothing() {
+fn watch_resumes_at_a_node_that_has_just_restarted() {
     let mut cluster = TestCluster::of(3, limits());
     let (id, position) = restarted_follower(&mut cluster);
     assert_eq!(cluster.control(id).with(|state| state.revision()), Ok(0), "nothing is applied yet");

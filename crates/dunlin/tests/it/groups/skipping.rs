@@ -67,7 +67,7 @@ fn one_read_call_skips_a_limited_number_of_expired_records() {
 }
 
 #[test]
-fn embedded_member_finds_a_record_after_many_expired_ones() {
+fn group_member_finds_a_record_after_many_expired_ones() {
     let node = node();
     publish_expired(&node);
     publish(&node, "jobs", [7]);

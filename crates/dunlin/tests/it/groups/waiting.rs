@@ -114,7 +114,7 @@ fn busy_member_does_not_block_waiting_members() {
 }
 
 #[test]
-fn timed_out_member_leaves_the_record_to_a_waiting_member() {
+fn record_wakes_a_waiting_member_after_another_gave_up() {
     let node = node();
     let mut gives_up = node.join_work("jobs", "g", &work_from_start()).unwrap();
     let mut stays = node.join_work("jobs", "g", &work_from_start()).unwrap();

@@ -59,7 +59,7 @@ fn fill(log: &RaftLog) -> (u64, Receiver<io::Result<()>>) {
 }
 
 #[tokio::test]
-async fn log_purge_does_not_wait_for_entries_that_lack_disk_room() {
+async fn raft_log_can_be_purged_while_entries_wait_for_room() {
     let disk = Arc::new(FakeDisk::new(1));
     let mut log = open(&disk, 64 << 10);
     let vote = Vote::new(3, 2);
@@ -119,7 +119,7 @@ async fn purge_makes_room_for_a_large_write_queued_before_the_purge() {
 }
 
 #[test]
-fn log_opened_on_a_nearly_full_disk_reports_low_room_at_once() {
+fn log_reports_low_disk_space_as_soon_as_it_is_opened() {
     let disk = Arc::new(FakeDisk::new(1));
     disk.set_capacity(100 << 10);
     assert_eq!(open(&disk, 64 << 10).room().level(), SpaceLevel::Low);

@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn claim_names_another_process_with_a_valid_state() {
+    fn new_owner_records_which_process_has_a_valid_state() {
         let keeper = |standby, claimant| claimed_by_first(standby).keeper(RegionId(1), claimant);
         let of = |process| Some(RegionOwner { process, epoch: 7 });
         let complete = StandbyKey::complete(2, 7);

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn process_counts_as_running_until_two_attempts_fail() {
+    fn process_counts_as_dead_after_two_failed_connections() {
         // The system has no TCP connection to this address for multicast, but does not refuse it either.
         let (address, mut checks) = ("224.0.0.1:1".parse().unwrap(), LifeChecks::default());
         assert!(is_running(&mut checks, address));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn hello_shows_the_process_and_its_world() {
+    fn hello_of_another_process_or_world_is_recognized() {
         let own = hello_frame(PROCESS, WORLD);
         assert!(!is_other_program(&own, PROCESS, WORLD) && !is_other_program(&own[..9], PROCESS, WORLD));
         assert!(is_other_program(&hello_frame(PROCESS + 1, WORLD), PROCESS, WORLD));
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_connection_is_opened_in_a_round() {
+    fn each_round_of_life_checks_opens_one_connection() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (open, timeout) = (listener.local_addr().unwrap(), dunlin_wait::PATIENCE);
         let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

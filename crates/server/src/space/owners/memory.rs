@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn time_without_owner_begins_anew_with_each_lease() {
+    fn new_lease_restarts_the_ownerless_time_of_a_region() {
         let (mut free, start) = (FreeRegions::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut update = |owner: Option<u64>, lease, seconds| {

@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn standby_waits_before_it_claims_a_region_with_an_invalid_key() {
+    fn invalid_region_key_delays_the_takeover_by_a_standby() {
         let mut invalid = snapshot(&[1, 2], None, Some((2, None)));
         invalid.invalid.insert(("region".to_owned(), R.0.into()), 9);
         assert_eq!(plan(&invalid, &with_copy(2)), []);
@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn process_with_the_newest_copy_takes_over_if_keys_are_lost() {
+    fn newest_copy_of_a_region_is_used_if_its_keys_are_lost() {
         let memory = |epoch, owner| Some(RegionMemory { epoch, owner });
         let both = without_keys(&[(1, memory(EPOCH, false)), (2, memory(EPOCH, true))]);
         assert_eq!(plan(&both, &with_memory(1, EPOCH, false)), [], "its owner is there");

@@ -218,7 +218,7 @@ fn grpc_responses_have_no_date_header() {
 }
 
 #[test]
-fn open_calls_without_login_are_limited_and_reserve_memory() {
+fn number_of_open_calls_without_login_is_limited() {
     run(async {
         let (node, server) = serve_grpc();
         let before = node.budget().used();
@@ -373,7 +373,7 @@ fn cancelled_grpc_calls_leak_no_memory_and_delay_no_client() {
 }
 
 #[test]
-fn call_over_the_stream_limit_delays_only_its_own_client() {
+fn call_over_the_stream_limit_delays_no_other_client() {
     run(async {
         let (_node, server) = serve_grpc_with(|config| config.limits.grpc.streams_max = 2);
         let (mut greedy, mut other) = (connect(&server).await, connect(&server).await);

@@ -92,7 +92,7 @@ fn key_is_put_read_swapped_and_deleted_over_grpc() {
 }
 
 #[test]
-fn key_ranges_are_paged_and_invalid_ones_refused_over_grpc() {
+fn grpc_returns_pages_of_keys_and_refuses_invalid_ranges() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut kv = connect_kv(&server).await;

@@ -90,7 +90,7 @@ fn each_record_of_a_grpc_batch_has_its_own_outcome() {
 }
 
 #[test]
-fn grpc_publish_detects_a_retry_and_a_stale_expected_sequence() {
+fn grpc_publish_detects_retries_and_sequence_conflicts() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = connect(&server).await;

@@ -236,7 +236,7 @@ fn smuggled_second_request_is_not_executed() {
 }
 
 #[test]
-fn wrong_paths_methods_subjects_and_queries_get_fitting_codes() {
+fn invalid_http_requests_get_matching_error_codes() {
     let fixture = HttpServer::new();
     fixture.publish("t", b"x");
     for (method, path, status, code) in [

@@ -98,7 +98,7 @@ fn every_dashboard_panel_has_a_query_and_its_own_position() {
 
 /// If one text is not valid YAML, Prometheus refuses the whole file.
 #[test]
-fn alert_text_in_quotes_contains_no_quote_of_the_same_kind() {
+fn quoted_alert_texts_are_valid_yaml() {
     let alerts = file("prometheus-alerts.yml");
     let values = alerts.lines().filter_map(|line| line.split_once(": ").map(|(_, value)| value.trim()));
     let mut quoted = 0;

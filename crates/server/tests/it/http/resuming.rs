@@ -10,7 +10,7 @@ use super::{HttpServer, short};
 const ID: &str = "last-event-id";
 
 #[test]
-fn returning_subscriber_gets_the_records_after_its_last_record() {
+fn event_stream_resumes_after_the_last_received_record() {
     let fixture = HttpServer::new();
     let mut events = fixture.events("/v1/topics/t/events", &[]);
     for n in 0..10 {
@@ -27,7 +27,7 @@ fn returning_subscriber_gets_the_records_after_its_last_record() {
 }
 
 #[test]
-fn subscriber_gets_a_resume_position_before_any_record() {
+fn event_stream_states_a_position_before_its_first_record() {
     let fixture = HttpServer::new();
     fixture.publish("t", b"before");
     let mut events = fixture.events("/v1/topics/t/events", &[]);
@@ -150,7 +150,7 @@ fn restarted_node_reports_an_epoch_change() {
 }
 
 #[test]
-fn event_streams_that_resume_or_read_a_state_create_no_topic() {
+fn resumed_event_stream_creates_no_topic() {
     let fixture = HttpServer::new();
     let old = fixture.publish("t", b"1").position;
     drop(fixture);

@@ -152,7 +152,7 @@ impl Socket {
 }
 
 #[test]
-fn only_own_and_allowed_origins_may_open_a_websocket() {
+fn websocket_is_refused_if_the_origin_is_not_allowed() {
     let fixture = HttpServer::with(|config| config.http_origins = vec!["https://app.example".to_owned()]);
     let protocol = ("sec-websocket-protocol", "dunlin.v1.json");
     let own = format!("http://{}", fixture.address());

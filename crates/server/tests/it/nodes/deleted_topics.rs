@@ -68,7 +68,7 @@ fn lagging_node_receives_each_record_of_a_recreated_topic_once() {
 }
 
 #[test]
-fn deleted_topic_comes_before_a_later_one_in_every_protocol() {
+fn recreated_topic_follows_the_deleted_one_in_every_protocol() {
     const RECORDS: u64 = 400;
     let cluster = patient_cluster();
     let mut nats = cluster.nats(1);
@@ -136,7 +136,7 @@ fn subscriber_learns_that_a_deleted_topic_may_have_lost_records() {
 }
 
 #[test]
-fn large_deleted_topic_leaves_room_for_small_ones() {
+fn large_deleted_topic_does_not_displace_small_deleted_ones() {
     let (mirror_wait_max, deleted_topic_age_max) = (5 * PATIENCE, 5 * PATIENCE);
     let cluster = TestCluster::with(
         2,

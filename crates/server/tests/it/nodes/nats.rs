@@ -107,7 +107,7 @@ fn queue_group_ends_when_its_last_remote_member_leaves() {
 
 /// When a member leaves, it must still receive the records that the owner sent before the member left.
 #[test]
-fn queue_member_gets_records_that_the_owner_sent_before_unsub() {
+fn queue_group_member_gets_records_sent_before_its_unsub() {
     let cluster = TestCluster::of(2);
     cluster.create_topic_at(1, "jobs", TopicConfig::default());
     let (owner, topic) = (cluster.node(1), cluster.node(1).topic("jobs").unwrap());
@@ -414,7 +414,7 @@ fn remote_nats_subscriber_gets_records_published_after_its_pong() {
 /// A group that a NATS client creates starts with new records. Its first member must therefore have joined before the
 /// `PONG`.
 #[test]
-fn group_member_at_another_node_gets_records_after_its_pong() {
+fn group_member_at_another_node_has_joined_before_the_pong() {
     let cluster = TestCluster::of(2);
     let mut reader = cluster.nats(1);
     for n in 0..40 {
@@ -487,7 +487,7 @@ fn queue_group_members_learn_of_new_epochs_and_topic_deletion() {
 
 /// The member's node learns of the deletion before the owner, which still accepts records.
 #[test]
-fn queue_group_member_at_another_node_gets_last_topic_records() {
+fn queue_group_gets_the_last_records_of_a_deleted_topic() {
     const RECORDS: usize = 20;
     let cluster = TestCluster::of(2);
     cluster.create_topic_at(1, "t", TopicConfig { partitions: 2, ..TopicConfig::default() });
@@ -581,7 +581,7 @@ fn owner_exceeds_the_retention_only_for_a_lagging_mirror() {
 
 /// A subscription reads a topic that is newer than itself from the first record, through a mirror of its own.
 #[test]
-fn stalled_reader_of_a_new_topic_gets_40_mib_at_another_node() {
+fn stalled_reader_gets_all_40_mib_of_a_new_remote_topic() {
     const RECORDS: u64 = 40 * 16;
     let cluster = TestCluster::of(3);
     let mut reader = cluster.nats(1);

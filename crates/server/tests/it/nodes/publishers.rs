@@ -230,7 +230,7 @@ fn batch_that_arrives_on_a_replaced_connection_is_not_appended() {
 }
 
 #[test]
-fn records_that_a_new_owner_sends_back_are_resent_in_order() {
+fn returned_records_are_resent_to_the_new_owner_in_order() {
     let cluster = TestCluster::patient(3);
     cluster.create_topic_at(3, "t", TopicConfig::default());
     let mut reader = cluster.node(3).subscribe("t", &start_at(Start::Latest)).unwrap();
@@ -350,7 +350,7 @@ impl StatePublisher {
 }
 
 #[test]
-fn publisher_over_any_protocol_is_refused_once_after_state_loss() {
+fn each_publisher_is_refused_once_after_a_state_loss() {
     let cluster = TestCluster::of(3);
     cluster.create_topic_at(2, "md", book());
     let last = || cluster.node(2).topic("md").unwrap().logs()[0].last();

@@ -227,7 +227,7 @@ fn reply_reaches_subscribers_of_its_subject_at_two_nodes() {
 }
 
 #[test]
-fn topic_created_at_another_node_takes_over_reply_subjects() {
+fn replies_go_to_a_new_topic_that_matches_their_subject() {
     let cluster = TestCluster::patient(2);
     let mut requester = cluster.nats(1);
     requester.subscribe("acme.reply.u.* 1");

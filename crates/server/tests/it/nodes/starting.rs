@@ -14,7 +14,7 @@ use super::TestCluster;
 use crate::http::Peer as HttpPeer;
 
 #[test]
-fn subscription_made_while_a_node_starts_gets_no_old_records() {
+fn subscriber_of_a_starting_node_gets_no_old_records() {
     const EVENTS: &str = "/v1/topics/%3E/events";
     let cluster = TestCluster::of(2);
     cluster.create_topic_at(1, "t", TopicConfig::default());
@@ -61,7 +61,7 @@ fn subscription_ends_if_a_starting_node_reaches_no_majority() {
 
 /// The owner was stopped properly, so the topic continues in the same epoch.
 #[test]
-fn queue_group_gets_records_published_before_it_rejoined() {
+fn queue_group_gets_records_published_while_it_was_away() {
     let cluster = TestCluster::of(2);
     let disk = FakeDisk::new(1);
     let open = || Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data")).unwrap().0;

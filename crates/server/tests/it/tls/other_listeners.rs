@@ -63,7 +63,7 @@ fn nats_client_upgrades_to_tls_after_an_unencrypted_info() {
 }
 
 #[test]
-fn nats_info_is_sent_over_tls_if_the_listener_begins_with_tls() {
+fn nats_info_follows_the_tls_handshake_in_tls_first_mode() {
     let authority = Authority::new();
     let (_node, server) = serve_tls_with(&authority, false, |config| {
         config.tls.iter_mut().for_each(|tls| tls.nats_first = true);

@@ -86,7 +86,7 @@ fn returned_records_go_to_other_members() {
 }
 
 #[test]
-fn returned_records_that_the_log_dropped_are_reported_lost() {
+fn dropped_records_of_a_departed_member_are_reported_lost() {
     let mut share = ShareGroup::new(&limits(), 0);
     let mut source = records(1..=4);
     let a = share.join().unwrap();
@@ -154,7 +154,7 @@ fn losses_of_an_empty_group_are_reported_to_its_next_member() {
 }
 
 #[test]
-fn loss_unreported_to_a_departed_member_is_reported_to_another() {
+fn another_member_gets_the_loss_report_of_a_departed_one() {
     let mut share = ShareGroup::new(&limits(), 0);
     let a = share.join().unwrap();
     let mut items = [SourceItem::LostRecords { first: 1, last: 2 }].into_iter();

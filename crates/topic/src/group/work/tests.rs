@@ -424,7 +424,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn every_record_is_settled_once_and_no_key_has_two_holders(
+    fn each_record_is_acked_dead_or_lost_exactly_once(
         keys in prop::collection::vec(prop::option::weighted(0.7, 0..4u64), 1..40),
         steps in prop::collection::vec(step(), 1..150),
     ) {

@@ -37,7 +37,7 @@ fn records_keep_their_epochs_when_read_after_a_takeover() {
 }
 
 #[test]
-fn new_owner_with_all_records_ends_the_epoch_at_the_last_record() {
+fn mirror_with_all_records_takes_over_without_loss() {
     let owned = small_topic();
     let owner = Owner::of(&owned);
     let mirror = mirror_of(&owner, config(64 << 10));

@@ -127,7 +127,7 @@ fn exit_of_the_last_publisher_wakes_sleeping_subscribers() {
 }
 
 #[test]
-fn subscriber_that_falls_asleep_misses_no_publisher_change() {
+fn sleeping_subscriber_learns_of_every_publisher_change() {
     let topic = stateful(64 << 10, &budget(), RUNNING);
     let mut publisher = Some(topic.publisher("t"));
     let mut subscriber = Subscriber::one(cursor(&topic, &following()), WaitStrategy::Parked);
