@@ -106,7 +106,7 @@ fn returned_records_that_the_log_dropped_are_reported_lost() {
 }
 
 #[test]
-fn withdrawn_record_is_delivered_again_and_not_lost() {
+fn record_that_cannot_be_read_yet_is_delivered_later() {
     let mut share = ShareGroup::new(&limits(), 0);
     let mut source = records(1..=4);
     let a = share.join().unwrap();
