@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn program_file_over_its_size_limit_fails() {
+    fn size_check_refuses_a_program_over_the_limit() {
         let folder = std::env::temp_dir().join(format!("xtask-sizes-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let file = |name: &str, bytes: u64| {

@@ -246,7 +246,7 @@ def test_booleans_of_numpy_count_as_true_or_false() -> None:
     assert [flag("wait", one) is bool(one) for one in given] == [True, True]
 
 
-def test_coordinates_of_a_world_must_be_numbers_in_order(client: dunlin.Client) -> None:
+def test_world_coordinates_must_be_sequences_of_numbers(client: dunlin.Client) -> None:
     world: Any = client.world("w")
     points: list[Any] = ["123", b"\1\2\3", {1.0, 2.0, 3.0}, {1: 2}, 5]
     for given in points:

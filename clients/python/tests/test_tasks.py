@@ -215,7 +215,7 @@ def test_invalid_task_calls_raise_the_matching_error_class(client: dunlin.Client
         dunlin.Worker().run()
 
 
-def test_task_and_worker_have_the_same_id_in_calls_and_errors(
+def test_calls_and_errors_use_the_same_task_and_worker_ids(
     client: dunlin.Client, tenant: str, start: Start, tmp_path: Path
 ) -> None:
     start()

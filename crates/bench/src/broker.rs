@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn each_broker_goal_and_published_figure_has_one_measurement() {
+    fn broker_goals_and_figures_have_one_measurement_each() {
         let goals = goals::GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.threshold.reference()]);
         let claims = claims::CLAIMS.iter().map(|claim| Some(&claim.ours));
         for pattern in goals.chain(claims).flatten() {

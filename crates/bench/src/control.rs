@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn each_control_goal_and_claimed_figure_has_one_measurement() {
+    fn control_goals_and_figures_have_one_measurement_each() {
         let goals = goals::GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.threshold.reference()]);
         let claims = goals::CLAIMS.iter().map(|claim| Some(&claim.ours));
         for pattern in goals.chain(claims).flatten() {

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn goal_has_no_ratio_if_its_peer_was_measured_too_slow() {
+    fn goal_is_not_judged_if_the_compared_broker_was_too_slow() {
         let mut slow = rows(&[(OURS, 10e6), (PEER, 3e6), (FLOOR, 6e9)]);
         mark_unfair_peers(&mut slow, &[PEER_FIGURE]);
         let verdict = Goal { title: "", ours: OURS, threshold: Threshold::TimesAtLeast(2.5, PEER) }

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn table_with_a_layout_has_one_line_per_set_of_parameters() {
+    fn table_has_one_line_for_each_set_of_parameters() {
         let tables = tables(SPOT, &rows("throughput"));
         assert_eq!(tables.len(), 1);
         let text = tables[0].text(false);

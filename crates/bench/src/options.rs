@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn repeated_option_param_selects_points_with_any_of_its_values() {
+    fn option_param_may_be_repeated_to_select_more_values() {
         let raw = RawOptions {
             params: vec!["bytes=64".into(), "bytes=1024".into(), "transport=tcp".into()],
             ..RawOptions::default()

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn each_machine_state_that_distorts_results_gets_one_warning() {
+    fn each_cause_of_distorted_results_gets_one_warning() {
         let troubles = [
             (PreflightReport { debug_build: true, ..idle_machine() }, "debug build"),
             (PreflightReport { quick: true, ..idle_machine() }, "quick mode"),

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn row_pattern_ignores_parameters_that_it_does_not_name() {
+    fn row_pattern_matches_rows_with_additional_parameters() {
         let pattern = RowPattern {
             target: "dunlin",
             case: "throughput",

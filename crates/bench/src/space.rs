@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn no_space_measurement_is_listed_twice() {
+    fn each_world_measurement_is_listed_only_once() {
         let mut unique = HashSet::new();
         for point in points() {
             let key = (point.case, point.target, point.params.to_string());

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_parameters_are_added_to_rows_of_older_runs() {
+    fn rows_of_old_runs_get_missing_parameters() {
         let row = |case: &str, params: Params| {
             let summary = Summary::of(&[1.0]).unwrap();
             FigureRow::new("tasks", case, "dunlin", &params.with("via", "node"), "ops_per_s", summary, true)

@@ -121,7 +121,7 @@ mod tests {
     use crate::arguments::Arguments;
 
     #[test]
-    fn wrapped_example_is_indented_and_wrapped_paragraph_is_not() {
+    fn only_wrapped_examples_are_indented() {
         let about = "to be read by those who want it all the time and more than that";
         let text = format!("Examples:\n  dunlin sub ticks --from earliest   {about}\n\n{about}; {about}");
         let fitted = wrap_text(&text);

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn backoff_starts_with_the_shortest_range_after_a_reset() {
+    fn backoff_is_short_again_after_a_reset() {
         let mut backoff = RandomBackoff::new(50, 2_000, 7);
         for _ in 0..9 {
             let _ = backoff.next_wait();

@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_a_discarded_batch_take_no_record_numbers() {
+    fn discarded_batch_uses_no_record_numbers() {
         let mut lane = PublishLane::new(0);
         send(&mut lane, &[b"a"]);
         for payload in [b"b", b"c"] {

@@ -115,7 +115,7 @@ mod tests {
 
     /// The error has one text for both causes, and this node cannot always tell them apart.
     #[test]
-    fn unknown_outcome_names_a_new_leader_and_a_late_write() {
+    fn error_for_unknown_outcome_names_both_possible_causes() {
         let text = RaftGroupError::Unknown.to_string();
         let causes = "the leader changed, or the command took too long";
         assert!(text.contains(causes), "{text}");

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn charge_to_a_budget_share_is_limited_only_by_that_share() {
+    fn charge_within_a_share_ignores_the_whole_budget() {
         let node = MemoryBudget::node(10_000, 0);
         node.charge(10_000).unwrap();
         let mut whole = MemoryCharge::none(&node);

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_not_a_repository_path_passes() {
+    fn page_check_accepts_text_that_only_resembles_a_path() {
         let page = "`crates/*`, `crates/<name>`, `and/or`, `../shared/x.md`, `/proc/stat`, `topic::segment`, `.rs`\n\
                     ```\ncat docs/gone.md `docs/gone.md`\n```\n";
         assert_eq!(findings(page), [""; 0]);

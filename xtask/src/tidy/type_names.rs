@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn type_name_exception_needs_a_reason_and_must_be_used() {
+    fn exception_for_a_type_name_must_be_used_and_have_a_reason() {
         let unused = findings("crates/b/src/b.rs", "", "Lane\ta view of that of `a`\n");
         assert_eq!(unused.len(), 1, "{unused:?}");
         assert!(unused[0].starts_with("xtask/src/tidy/same-type-names.tsv:2: `Lane` is not"), "{unused:?}");

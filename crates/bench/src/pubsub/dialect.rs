@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn error_replies_and_malformed_messages_are_errors() {
+    fn parser_refuses_error_replies_and_malformed_messages() {
         let slow = Dialect::Nats.parse(b"-ERR 'Slow Consumer'\r\n", 0).unwrap_err();
         assert!(slow.to_string().contains("Slow Consumer"));
         assert!(Dialect::Nats.parse(b"MSG a 1 x\r\n", 0).is_err());

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn old_row_outside_the_current_suite_is_not_shown() {
+    fn result_for_parameters_outside_the_suite_is_not_shown() {
         let (title, lines) =
             title_and_lines(&[run("1", &[("simulator", 77, 9.0)]), run("2", &[("simulator", 10, 850.0)])]);
         assert!(title.ends_with("(run 1)"), "{title}");

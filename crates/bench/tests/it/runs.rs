@@ -80,7 +80,7 @@ fn benchmark_report_names_its_run_and_unmeasured_figures() {
 }
 
 #[test]
-fn unknown_case_is_an_error() {
+fn unknown_benchmark_case_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let output = run(folder.path(), &["peers", "spot", "--case=nonsense", "--quick"]);
     assert_eq!(output.status.code(), Some(2));

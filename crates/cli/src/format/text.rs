@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn text_of_an_epoch_change_says_which_records_were_missed() {
+    fn text_of_an_epoch_change_names_the_missed_records() {
         let change = |known_through| {
             move |log| {
                 let new_first = Position { epoch: 4, seq: 1 };

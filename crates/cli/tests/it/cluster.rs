@@ -141,7 +141,7 @@ fn move_topic(nodes: &[serde_json::Value]) {
 }
 
 #[test]
-fn command_for_a_cluster_at_a_single_node_gives_no_cluster() {
+fn cluster_command_fails_on_a_node_without_a_cluster() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = temporary.path().to_str().unwrap();
     let commands = [&["status"][..], &["add"], &["token"], &["remove", "2"], &["transfer"], &["backup", "b"]];

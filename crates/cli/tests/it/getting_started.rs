@@ -401,7 +401,7 @@ fn getting_started_page_works_from_top_to_bottom() {
 }
 
 #[test]
-fn parts_of_a_page_are_in_page_order() {
+fn commands_and_outputs_are_parsed_in_page_order() {
     let page = "# A\n## B\n```sh session\nx\n```\n```console session\n$ y\none\n```\n```text session\ntwo\n```\n\
                 ```sh\nnot\n```\n";
     let command = |line, text: &str, shown: &[&str]| Part::Command {
@@ -414,7 +414,7 @@ fn parts_of_a_page_are_in_page_order() {
 }
 
 #[test]
-fn shown_numbers_follow_their_rules() {
+fn epochs_and_gaps_on_the_page_may_differ_from_the_output() {
     let matches = |shown: &str, actual: &str| matches_line(shown, actual, &mut Epochs::new());
     assert!(matches("published 2 records, last …-2", "published 2 records, last 600640011-2"));
     assert!(!matches("published 2 records, last …-2", "published 3 records, last 600640011-2"));

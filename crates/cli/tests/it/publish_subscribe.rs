@@ -199,7 +199,7 @@ fn dunlin_pub_prints_its_summary_after_ctrl_c() {
 }
 
 #[test]
-fn pub_interrupted_in_an_outage_counts_unacknowledged_records() {
+fn interrupted_dunlin_pub_counts_unacknowledged_records() {
     let node = Node::start();
     let mut publish = node.command(&["pub", "ticks"]);
     let mut publish =

@@ -97,7 +97,7 @@ fn sub_with_option_conflate_prints_state_and_readable_entries() {
 }
 
 #[test]
-fn plain_topic_or_unknown_reducer_kind_is_refused_with_a_reason() {
+fn errors_explain_refused_options_of_states_and_reducers() {
     let node = Node::start();
     node.run(&["topics", "create", "plain"]).done();
     let assert_refused = |arguments: &[&str], text: &str| {

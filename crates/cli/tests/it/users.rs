@@ -107,7 +107,7 @@ fn user_add_accepts_key_rules_nkeys_and_denied_patterns() {
 }
 
 #[test]
-fn user_add_refuses_a_password_file_but_ignores_its_env_var() {
+fn user_add_never_uses_the_password_file_of_a_client() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let (file, secret) = (path("users.toml"), path("secret"));

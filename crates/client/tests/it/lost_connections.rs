@@ -193,7 +193,7 @@ fn client_continues_with_a_node_that_became_a_cluster_member() {
 }
 
 #[test]
-fn resuming_at_a_later_position_than_requested_delivers_a_gap() {
+fn subscription_resumed_at_a_later_position_gets_a_gap() {
     let (client, node) = ScriptedNode::serve(|peer, mut link| {
         link.accept_subscription(at(2, 10));
         drop(link);
@@ -378,7 +378,7 @@ fn release_of_a_lock_is_repeated_until_it_is_confirmed() {
 }
 
 #[test]
-fn unconfirmed_command_has_an_unknown_outcome_after_a_goodbye() {
+fn outcome_of_a_command_is_unknown_if_its_node_stops() {
     let (client, node) = ScriptedNode::serve(|peer, mut link| {
         accept_command(&mut link);
         link.send(goodbye([0; 3]));

@@ -150,7 +150,7 @@ fn client_refuses_to_renew_claims_at_a_node_of_an_older_version() {
 }
 
 #[test]
-fn member_reclaims_undelivered_records_after_reconnecting() {
+fn reconnected_member_requests_only_missing_records() {
     let (client, node) = ScriptedNode::serve(|peer, mut link| {
         accept_member(&mut link);
         accept_claim(&mut link, 5);
@@ -174,7 +174,7 @@ fn member_reclaims_undelivered_records_after_reconnecting() {
 }
 
 #[test]
-fn member_reports_only_records_of_its_current_membership() {
+fn rejoined_member_confirms_only_newly_delivered_records() {
     let (received_sender, received) = mpsc::channel();
     let (client, node) = ScriptedNode::serve(move |peer, mut link| {
         accept_member(&mut link);

@@ -103,7 +103,7 @@ fn publish_to_a_node_that_stays_down_has_an_unknown_outcome() {
 }
 
 #[test]
-fn flush_returns_the_receipt_of_a_record_of_unknown_outcome() {
+fn flush_returns_the_receipt_of_an_unconfirmed_record() {
     let (unknown_sender, unknown_receiver) = mpsc::channel();
     let (client, node) =
         ScriptedNode::serve_with_fast_heartbeats(ClientOptions::default(), move |peer, mut link| {
@@ -161,7 +161,7 @@ fn unacknowledged_bytes_are_bounded_while_the_node_is_down() {
 }
 
 #[test]
-fn next_record_reuses_the_producer_number_of_a_refused_record() {
+fn publisher_reuses_the_number_of_a_refused_record() {
     let (client, node) = ScriptedNode::serve(|_, mut link| {
         let (publisher, ..) = link.accept_publisher();
         let header = link.accept_publish();
@@ -344,7 +344,7 @@ fn publisher_can_be_opened_later_if_its_topic_was_missing() {
 }
 
 #[test]
-fn record_over_the_limit_of_its_topic_is_never_sent() {
+fn record_over_the_size_limit_of_its_topic_is_never_sent() {
     let (client, node) = ScriptedNode::serve(|_, mut link| {
         link.accept_publisher();
         link.wait_until_closed();

@@ -55,7 +55,7 @@ fn merged_record_after_a_gap_names_the_position_before_the_gap() {
 }
 
 #[test]
-fn client_resumes_before_a_gap_if_no_merged_record_has_arrived() {
+fn client_resumes_before_a_gap_if_no_record_came_after_it() {
     let peer = ScriptedNode::new();
     let url = peer.url();
     let (gap_sender, gap_receiver) = mpsc::channel();

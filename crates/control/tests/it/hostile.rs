@@ -25,7 +25,7 @@ proptest! {
 }
 
 #[test]
-fn list_whose_item_count_exceeds_its_bytes_is_refused() {
+fn list_with_more_items_than_bytes_is_refused() {
     let bytes = [&[VERSION, 8][..], &u32::MAX.to_le_bytes()].concat();
     assert_eq!(ControlCommand::decode(&bytes), Err(ControlDecodeError::Short));
 }

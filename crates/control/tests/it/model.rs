@@ -19,7 +19,7 @@ proptest! {
     #![proptest_config(cases())]
 
     #[test]
-    fn random_commands_match_a_plain_model(
+    fn random_commands_give_the_results_of_a_simple_model(
         random_commands in prop::collection::vec(any::<[u8; 6]>().prop_map(RandomCommand), 1..200)
     ) {
         compare_with_oracle(&random_commands);

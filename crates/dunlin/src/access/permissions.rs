@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn permitted_part_of_a_log_is_readable_and_a_denied_log_is_not() {
+    fn log_is_readable_except_for_denied_subjects() {
         let permissions = Permissions {
             tenant: rule(">", ""),
             subscribe: rule(">", "secret.> *.private"),

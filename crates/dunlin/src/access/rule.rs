@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn permission_check_joins_the_prefix_and_tail_of_a_subject() {
+    fn subject_in_two_parts_is_checked_as_one_subject() {
         for (allow, deny, prefix, tail, allowed) in [
             ("a.>", "", "a.", "b", true),
             ("a.>", "a.b", "a.", "b", false),

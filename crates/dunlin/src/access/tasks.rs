@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_may_not_submit_nor_users_send_internal_commands() {
+    fn permission_to_manage_excludes_internal_commands() {
         let tenant_of = |_| None;
         let worker = rule(false, true, false);
         assert!(worker.command(&TaskCommand::Renew { workers: vec![] }, &tenant_of).is_ok());

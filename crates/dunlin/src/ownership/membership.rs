@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn repeated_deletion_notice_of_a_log_does_not_end_the_others() {
+    fn group_member_ends_only_when_all_logs_are_deleted() {
         let member = RemoteMembership { partitions: 2, ..membership() };
         lock(&member.state).open_logs = 2;
         let deleted = |partition: u16| {
@@ -550,7 +550,7 @@ mod tests {
 
     /// The retry must include the whole next epoch: all its records are published after the membership began.
     #[test]
-    fn retried_group_join_starts_after_the_epoch_of_the_first_try() {
+    fn retried_join_includes_all_records_of_a_new_epoch() {
         let member = membership();
         assert!(member.begin_request(3));
         assert_eq!(member.start(), Start::Latest, "the epoch may have older records");

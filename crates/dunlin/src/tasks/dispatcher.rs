@@ -260,7 +260,7 @@ mod tests {
     /// A follower that is far behind receives a snapshot instead of commands. It therefore does not compute the orders
     /// that result from these commands.
     #[test]
-    fn dispatcher_derives_orders_to_stop_and_drain_from_a_snapshot() {
+    fn dispatcher_sends_missed_orders_after_a_snapshot() {
         let (mut state, mut effects) = (SchedulerState::default(), TaskEffects::default());
         let (worker, tenant) =
             (NewWorker { kinds: vec![b"k"], credit: 1, ttl_ms: 60_000, ..NewWorker::default() }, b"a");

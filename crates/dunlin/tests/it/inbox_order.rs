@@ -109,7 +109,7 @@ fn no_inbox() -> Result<Receipt, PublishError> {
 }
 
 #[test]
-fn replies_stay_in_order_during_the_search_for_their_inbox() {
+fn replies_wait_in_order_until_their_inbox_is_found() {
     let (nodes, node) = Nodes::start();
     let inbox = inbox(&node);
     publish(&inbox, "first");

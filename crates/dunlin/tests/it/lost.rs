@@ -115,7 +115,7 @@ fn damaged_records(node: &Node) -> u64 {
 }
 
 #[test]
-fn metric_counts_lost_records_of_a_missing_file_at_the_start() {
+fn records_of_a_missing_file_are_counted_once_as_lost() {
     let disk = FakeDisk::new(37);
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();

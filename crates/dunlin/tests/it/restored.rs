@@ -246,7 +246,7 @@ fn node_restored_from_a_live_backup_reports_possible_loss() {
 /// In this test, another epoch began after the copy was made, so that the copy does not know this epoch. Then the copy
 /// is restored.
 #[test]
-fn ends_of_epochs_after_the_backup_are_unknown_after_a_restore() {
+fn restored_node_does_not_know_how_later_epochs_ended() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
     let (node, second) = node_with_two_records(&dir);

@@ -289,7 +289,7 @@ fn spawned_entity_is_unconfirmed_until_its_id_proves_unique() {
 
 /// A region that is being released has no lease. Its next owner might not learn of a removal.
 #[test]
-fn duplicate_is_not_removed_from_a_region_without_a_lease() {
+fn duplicate_entity_stays_in_a_region_without_a_lease() {
     let (mut host, id) = (host(&node()), EntityId(1));
     begin(&mut host).unwrap();
     host.spawn(&Entity::at(id.0, [1.0; 3])).unwrap();

@@ -118,7 +118,7 @@ proptest! {
     }
 
     #[test]
-    fn book_from_a_snapshot_and_changes_equals_the_full_replay(records in records()) {
+    fn book_from_a_snapshot_equals_the_book_from_all_records(records in records()) {
         let records: Vec<_> = records.iter().map(|entries| record(entries)).collect();
         check_every_way_to_catch_up(|| Box::new(Book::new(Scale::default())), &records);
     }
@@ -179,7 +179,7 @@ fn crossed_and_locked_books_are_reported_but_not_changed() {
 /// A record takes effect as a whole, so a book that is crossed between two entries of one record does not count as
 /// crossed.
 #[test]
-fn book_that_is_crossed_only_inside_one_record_is_not_counted() {
+fn crossing_within_a_single_record_is_not_counted() {
     let mut book = book_of(&[set(Side::Bid, 100, 1), set(Side::Ask, 101, 1)]);
     append(&mut book, 2, &record(&[set(Side::Bid, 101, 1), remove(Side::Ask, 101), set(Side::Ask, 102, 1)]))
         .unwrap();

@@ -134,7 +134,7 @@ fn full_state_accepts_new_values_but_no_new_key() {
 }
 
 #[test]
-fn replacement_of_all_keys_is_checked_without_the_old_keys() {
+fn limits_do_not_count_keys_that_a_record_removes() {
     let limits = FeedLimits { keys_max: 2, last_bytes_max: 100, ..FeedLimits::default() };
     let mut values = LastValue::with_limits(limits);
     let replace = |value_bytes_by_key: &[(&str, usize)]| {

@@ -256,7 +256,7 @@ fn columns_are_found_by_heading_and_missing_ones_are_reported() {
 const CROSSED: &str = "1,9,5,100.0,1,created,bid\n2,9,5,101.0,1,created,ask\n3,9,5,102.0,1,created,ask\n";
 
 #[test]
-fn order_in_the_opening_book_is_a_phantom_if_crossed_for_1_s() {
+fn order_is_reported_as_a_phantom_if_crossed_for_1_s() {
     let rows = format!(
         "{CROSSED}4,20,20000,101.0,1,created,bid\n5,30,20999,90.0,1,created,bid\n6,40,21000,90.0,1,created,bid\n"
     );
@@ -281,7 +281,7 @@ fn order_is_reported_as_a_phantom_if_a_trade_passes_its_price() {
 }
 
 #[test]
-fn briefly_crossed_order_is_not_reported_as_already_deleted() {
+fn briefly_crossed_order_is_not_reported_as_a_phantom() {
     let passing = format!(
         "{CROSSED}4,20,20000,103.0,2,created,bid\n4,20,20000,101.0,1,changed,bid\n2,20,20001,101.0,0.0,deleted,ask\n\
          4,20,20002,102.0,0,deleted,bid\n3,20,20002,102.0,0,deleted,ask\n5,20,30000,90.0,1,created,bid\n"

@@ -194,7 +194,7 @@ fn replicas_joining_at_any_moment_miss_no_record() {
 }
 
 #[test]
-fn each_loss_is_detected_by_the_next_record_and_repaired_once() {
+fn replica_detects_and_repairs_each_loss_exactly_once() {
     let topic = topic("t", 8 << 20);
     let mut source = ReplicaSource::of(&topic);
     let options = SubscribeOptions { test_loss_every: NonZeroU32::new(50), ..from_snapshot() };

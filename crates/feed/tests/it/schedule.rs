@@ -58,7 +58,7 @@ fn feed_schedule_sleeps_then_spins_until_the_due_time() {
 }
 
 #[test]
-fn schedule_of_a_dense_feed_sleeps_unless_set_to_always_spin() {
+fn schedule_sleeps_in_a_dense_feed_unless_told_to_spin() {
     let mut schedule = FeedSchedule::new(0, [50_000; 2]).with_spin_ns(30_000);
     let mut spinning = FeedSchedule::new(0, [50_000; 2]).with_spin_ns(u64::MAX);
     for now in (0..10_000_000).step_by(10_000) {

@@ -29,7 +29,7 @@ fn oversized_frame_is_refused_after_its_first_8_bytes() {
 }
 
 #[test]
-fn received_frame_with_the_by_reference_flag_is_refused() {
+fn received_frame_with_a_payload_by_reference_is_refused() {
     let mut bytes = plain(b"12345678");
     bytes[5] |= FLAG_BY_REF;
     assert_eq!(Frame::check(&bytes, 1024), Err(FrameError::ForbiddenFlags(FLAG_BY_REF)));

@@ -72,7 +72,7 @@ fn scan_finds_an_end_mark_only_in_a_closed_log() {
 }
 
 #[test]
-fn load_from_a_journal_returns_whole_blocks_up_to_a_byte_limit() {
+fn reader_returns_whole_blocks_up_to_a_byte_limit() {
     let disk = FakeDisk::new(3);
     let (mut journal, _) = open(&disk).unwrap();
     for block in 0..50 {

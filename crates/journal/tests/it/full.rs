@@ -223,7 +223,7 @@ fn incomplete_disk_reserve_file_is_removed() {
 }
 
 #[test]
-fn released_reserve_lets_a_full_disk_take_more_records() {
+fn full_disk_accepts_records_after_the_reserve_is_released() {
     let disk = FakeDisk::new(7);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 1, 100).unwrap();
@@ -384,7 +384,7 @@ fn appends_succeed_after_the_reserve_file_was_removed() {
 }
 
 #[test]
-fn disk_reserve_that_no_append_used_survives_a_restart() {
+fn unused_disk_reserve_survives_a_restart() {
     let disk = FakeDisk::new(13);
     let (mut journal, _) = open(&disk).unwrap();
     let mut filled = reserve(&disk);

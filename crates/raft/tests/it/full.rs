@@ -92,7 +92,7 @@ async fn full_disk_takes_only_commands_that_free_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn snapshot_is_written_if_other_programs_take_all_freed_room() {
+async fn snapshot_is_written_even_if_freed_disk_room_is_taken() {
     let cluster = TestCluster::with_nodes(1, LIMITS).await;
     cluster.disks[&1].set_capacity(cluster.disks[&1].used() + (512 << 10));
     fill(&cluster, 1).await;

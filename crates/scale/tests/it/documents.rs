@@ -108,7 +108,7 @@ fn scaling_plan_contains_worker_count_cost_and_warnings() {
 }
 
 #[test]
-fn plan_of_a_recommended_scaling_document_has_no_warnings() {
+fn recommended_settings_cause_no_warnings_in_the_plan() {
     let need = WorkerNeed { cpus: 1.4, memory_gib: 4.6 };
     let prices = Prices::default();
     for demand in [DEMAND, Demand { per_s: 100.0, peak_per_s: 200.0, ..DEMAND }] {

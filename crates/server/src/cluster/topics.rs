@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn node_applies_changes_made_while_it_reads_history_at_start() {
+    fn node_applies_changes_made_during_its_start() {
         let cluster = Node::start(Config::default()).unwrap();
         let control = Arc::clone(cluster.control().unwrap());
         let revision = || control.with(ControlState::revision).unwrap();

@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn element_counter_knows_every_repeated_field_of_each_request() {
+    fn elements_of_all_repeated_request_fields_are_counted() {
         let files = FileDescriptorSet::decode(DESCRIPTORS).unwrap().file;
         let mut messages = Messages::new();
         for file in &files {

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_is_spent_by_commands_or_by_one_large_scan() {
+    fn turn_ends_after_enough_commands_or_one_large_scan() {
         let mut work = TurnWork::default();
         (1..WORK_PER_TURN).for_each(|_| work.add(1));
         assert!(!work.is_spent());

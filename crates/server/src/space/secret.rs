@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connection_proof_equals_an_hmac_of_both_hellos() {
+    fn connection_proof_is_the_hmac_of_both_hello_messages() {
         // RFC 4231 has no test vector for a key of 32 bytes, so this test computes the HMAC step by step.
         let secret = Secret::of([7; 32]);
         let proof = secret.prove(Role::Connects, b"a", b"b");

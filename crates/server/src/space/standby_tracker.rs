@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn state_of_a_released_region_stays_while_a_newer_copy_is_made() {
+    fn state_of_a_released_region_is_kept_during_a_new_copy() {
         let mut standby_tracker = StandbyTracker::new(setup());
         assert!(standby_tracker.begin_copy(R, OWNER, &encoded_region(OLD), 4));
         let state = standby_tracker.take_copy(R).unwrap();

@@ -181,7 +181,7 @@ fn work_group_loses_no_record_over_100_killed_connections() {
 }
 
 #[test]
-fn unconfirmed_records_of_a_killed_member_are_a_gap_for_others() {
+fn unconfirmed_records_of_a_killed_member_become_a_gap() {
     let (node, server) = serve();
     publish(&node, 10);
     let mut killed = connect_member(&server, GroupKind::Share, CREDIT);

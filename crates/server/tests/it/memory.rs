@@ -34,7 +34,7 @@ pub(crate) fn charge_all_but(node: &Node, free_bytes: u64) -> MemoryCharge {
 }
 
 #[test]
-fn only_accepted_records_of_a_flood_of_subjects_create_topics() {
+fn refused_records_of_new_subjects_create_no_topics() {
     let (node, server) = serve_with_memory(4 << 20);
     node.create_topic("theirs", TopicConfig::default(), false).unwrap();
     node.publisher("theirs").unwrap().publish("first").unwrap();

@@ -348,7 +348,7 @@ fn full_reliable_topic_delays_its_nats_publisher_without_loss() {
 }
 
 #[test]
-fn backlog_of_a_queue_does_not_hold_back_a_plain_subscription() {
+fn backlog_of_a_queue_group_delays_no_other_subscription() {
     // More records than fit in the buffers between the node and the client.
     const RECORDS: usize = 4_000;
     let (node, server) = serve_nats(|_| {});

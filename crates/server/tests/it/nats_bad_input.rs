@@ -163,7 +163,7 @@ fn client_that_never_finishes_an_operation_is_disconnected() {
 }
 
 #[test]
-fn client_that_finishes_each_operation_is_never_timed_out() {
+fn slow_client_is_kept_if_it_finishes_each_operation() {
     let (_node, server) = serve_nats(|config| config.limits.nats.publish_ms_max = 30_000);
     let (mut peer, mut other) = (NatsPeer::open(&server), NatsPeer::open(&server));
     peer.subscribe("halves 1");

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn entities_skipped_by_border_checks_are_far_from_other_regions() {
+    fn region_skips_border_checks_only_for_inner_entities() {
         for (regions, region) in [(1, 1), (2, 1), (2, 2), (4, 3)] {
             let of = [count_skipped::<3>(regions, region), count_skipped::<2>(regions, region)];
             let least = 20_000 / regions as usize;

@@ -137,7 +137,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn indexes_in_three_dimensions_equal_a_full_scan(
+    fn index_in_three_dimensions_finds_what_a_full_scan_finds(
         points in points::<3>(), later in points::<3>(), q in queries::<3>(),
     ) {
         all_agree(&points, &later, &q)?;

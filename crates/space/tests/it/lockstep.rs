@@ -55,7 +55,7 @@ fn assert_region_count_changes_nothing<const D: usize, B: Behaviour<D> + Clone>(
 }
 
 #[test]
-fn flock_movement_is_independent_of_the_region_count() {
+fn birds_move_equally_with_any_number_of_regions() {
     let flock = Flock { sight: 9.0, ..Flock::default() };
     assert_region_count_changes_nothing::<3, _>(&flock, 9.0);
     assert_region_count_changes_nothing::<2, _>(&flock, 9.0);
@@ -108,7 +108,7 @@ fn batched_and_single_steps_give_equal_states_on_any_processor() {
 /// A region moves entities in groups if the behaviour has no sight. `Sees` gives the behaviour a sight, so that the
 /// region moves the entities one by one.
 #[test]
-fn entities_without_sight_move_alike_in_groups_and_one_by_one() {
+fn entities_move_equally_in_groups_and_one_by_one() {
     let (walk, straight) = (RandomWalk { speed_max: 30.0, turn: 4.0 }, Oscillation { low: 20.0, high: 80.0 });
     for regions in [1, 2, 3] {
         assert!(run::<3, _>(&walk, 0.5, regions) == run::<3, _>(&Sees(walk), 0.5, regions));

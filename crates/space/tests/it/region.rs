@@ -225,7 +225,7 @@ fn velocity_below_the_coordinate_resolution_is_refused() {
 }
 
 #[test]
-fn clients_cannot_freeze_a_flock_by_extreme_velocities() {
+fn client_cannot_stop_all_entities_by_extreme_velocities() {
     let flock = dunlin_space::behaviour::Flock::default();
     let (mut region, mut out) = single_region(flock, |_| {});
     region.spawn(&flying(1), &mut out).unwrap();

@@ -104,7 +104,7 @@ fn task_classes_without_tasks_are_freed_for_other_tenants() {
 }
 
 #[test]
-fn task_class_with_needed_labels_is_freed_with_its_last_task() {
+fn task_class_is_freed_when_its_last_task_ends() {
     let mut scene =
         scene_with_two_tenants(SchedulerLimits { lanes_max: 10_000, ..SchedulerLimits::default() });
     for number in 0..3_000_u32 {

@@ -29,7 +29,7 @@ fn scene_with_limit_of_one() -> Scene {
 }
 
 #[test]
-fn place_of_a_key_limit_goes_first_to_a_task_that_can_run() {
+fn key_limit_first_admits_a_task_that_a_worker_can_run() {
     let mut scene = scene_with_limit_of_one();
     scene.join_with(worker_for_kind(b"work", 1));
     let (gpu, plain) = (scene.submit(gpu_task_of_ann()), scene.submit(labelled_ann(work())));
@@ -101,7 +101,7 @@ fn task_loses_its_place_in_a_limit_when_no_worker_can_run_it() {
 }
 
 #[test]
-fn key_limit_place_moves_to_a_task_that_a_new_worker_can_run() {
+fn key_limit_lets_a_new_worker_start_the_task_it_can_run() {
     let mut scene = scene_with_limit_of_one();
     let (reserved, waiting) = (scene.submit(rare_task_of_ann()), scene.submit(labelled_ann(work())));
     assert_eq!(

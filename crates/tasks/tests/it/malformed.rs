@@ -53,7 +53,7 @@ fn small_snapshot() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn list_whose_item_count_exceeds_its_bytes_is_refused() {
+fn list_with_more_items_than_bytes_is_refused() {
     let bytes = [&[VERSION, 9][..], &u32::MAX.to_le_bytes()].concat();
     assert_eq!(TaskCommand::decode(&bytes), Err(TaskDecodeError::Short));
 }

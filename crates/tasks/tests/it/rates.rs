@@ -70,7 +70,7 @@ fn rate_limit_applies_to_a_backlog_when_workers_arrive() {
 }
 
 #[test]
-fn retry_takes_a_rate_token_and_a_cancellation_returns_one() {
+fn rate_limit_counts_retries_but_not_cancelled_tasks() {
     let mut scene = Scene::default();
     set_rate(&mut scene, Rate::per_second(1));
     let retry = Some(RetryPolicy { retries: 3, backoff: Backoff::Fixed { delay_ms: 10 } });

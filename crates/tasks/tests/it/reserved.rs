@@ -61,7 +61,7 @@ fn large_task_runs_despite_a_stream_of_small_ones() {
 }
 
 #[test]
-fn reservation_for_a_large_task_leaves_no_other_worker_idle() {
+fn only_one_worker_idles_to_make_room_for_a_large_task() {
     let mut scene = scene_with_two_tenants(8);
     let (_, start_second, completed) = flood(&mut scene, 60);
     assert!(start_second.is_some());

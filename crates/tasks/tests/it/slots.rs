@@ -11,7 +11,7 @@ fn tenant_demand(demand: u64, weight: u32) -> TenantDemand {
 const MANY: u64 = 1_000_000;
 
 #[test]
-fn slots_of_a_shard_follow_weight_and_demand_of_its_tenants() {
+fn shard_gets_slots_by_weight_and_demand_of_its_tenants() {
     assert_eq!(
         due_slots(&[vec![tenant_demand(MANY, 1); 3], vec![tenant_demand(MANY, 1)]], 100),
         [75.0, 25.0]

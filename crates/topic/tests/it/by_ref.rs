@@ -142,7 +142,7 @@ fn payload_of_a_refused_record_uses_no_memory_budget() {
 }
 
 #[test]
-fn publishing_with_a_full_budget_frees_old_shared_payloads() {
+fn publisher_frees_old_shared_payloads_if_memory_is_full() {
     let freed = Arc::new(AtomicUsize::new(0));
     // The node's budget is smaller than the topic's retention, so memory runs out before the retention is reached.
     let budget = MemoryBudget::node(300 << 10, 0);

@@ -88,7 +88,7 @@ fn publish_wakes_all_subscribers_in_turn() {
 }
 
 #[test]
-fn woken_subscriber_that_is_dropped_still_wakes_the_others() {
+fn dropping_a_woken_subscriber_leaves_no_subscriber_asleep() {
     let mut crowd = Crowd::sleeping();
     NumberedPublisher::of(&crowd.topic).publish(1, 8);
     let mut read = 0;

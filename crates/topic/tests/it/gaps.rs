@@ -44,7 +44,7 @@ fn subscriber_that_misses_records_between_reads_gets_one_gap() {
 }
 
 #[test]
-fn payload_that_is_being_read_survives_further_publishing() {
+fn publishing_does_not_overwrite_a_payload_in_use() {
     let topic = small_topic();
     let mut numbered = NumberedPublisher::of(&topic);
     numbered.publish(3, 100);

@@ -286,7 +286,7 @@ fn wait_ends_at_its_timeout() {
 }
 
 #[test]
-fn waiter_delivers_the_token_of_every_notification() {
+fn waiter_reports_each_notification_exactly_once() {
     let waiter = Waiter::new();
     let each = 20_000;
     thread::scope(|scope| {

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn birds_moved_in_groups_or_one_by_one_get_equal_states() {
+    fn birds_move_equally_in_groups_and_one_by_one() {
         let (states, together, beside_aircraft) = fly(false);
         assert!(together > 1_000 && beside_aircraft > 100, "{together}, {beside_aircraft}");
         assert!(states[0] != states[24]);

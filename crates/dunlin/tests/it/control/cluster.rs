@@ -329,7 +329,7 @@ fn lock_waiter_at_a_follower_gets_the_lock_of_a_revoked_lease() {
 /// When a follower applies a lease's release of a lock, the same lease may already wait for the lock again. The release
 /// must not end this new wait.
 #[test]
-fn lock_wait_is_not_ended_by_an_earlier_release() {
+fn late_release_of_a_lock_does_not_end_a_new_wait() {
     let cluster = TestCluster::of(3, limits());
     let ids = cluster.followers();
     let (late, other) = (cluster.control(ids[0]), cluster.control(ids[1]));

@@ -149,7 +149,7 @@ fn durable_topic_is_created_when_a_full_disk_has_room_again() {
 }
 
 #[test]
-fn topics_leave_reserved_file_descriptors_to_the_node() {
+fn topics_cannot_use_file_descriptors_kept_for_the_node() {
     let disk = FakeDisk::new(22);
     disk.set_open_files_max(100);
     let limits = NodeLimits { reserved_files: 90, ..NodeLimits::default() };

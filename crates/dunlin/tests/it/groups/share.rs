@@ -118,7 +118,7 @@ fn share_group_members_read_every_partition() {
 }
 
 #[test]
-fn group_refuses_members_of_another_kind_or_over_its_limit() {
+fn share_group_refuses_work_members_and_a_1025th_member() {
     let node = node();
     let member = node.join_share("jobs", "g", &share_from_start()).unwrap();
     let kind = JoinError::Kind { group: "g".to_owned(), kind: GroupKind::Share };
@@ -149,7 +149,7 @@ fn last_records_of_a_deleted_topic_are_not_reported_as_lost() {
 }
 
 #[test]
-fn membership_of_a_deleted_topic_stays_ended_after_recreation() {
+fn old_group_member_gets_no_records_of_a_recreated_topic() {
     let node = node();
     publish(&node, "jobs", 1..=1);
     let mut member = node.join_share("jobs", "g", &share_from_start()).unwrap();
@@ -200,7 +200,7 @@ fn group_at_the_former_owner_gets_no_record_of_the_new_epoch() {
 /// In this test, the topic has moved to another owner and back. A group at the other owner may have delivered that
 /// owner's records.
 #[test]
-fn new_group_reports_skipped_records_of_the_former_owner() {
+fn member_of_a_new_group_gets_a_notice_of_a_missed_epoch() {
     let node = node();
     publish(&node, "jobs", 1..=2);
     let (frame, topic) = (first_frame(&node, "jobs"), node.topic("jobs").unwrap());

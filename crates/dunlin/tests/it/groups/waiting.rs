@@ -51,7 +51,7 @@ fn each_publish_wakes_exactly_one_waiting_member() {
 }
 
 #[test]
-fn housekeeping_wakes_for_a_new_earliest_deadline_of_a_group() {
+fn earlier_deadline_in_a_group_wakes_the_housekeeping() {
     let node = node();
     publish(&node, "jobs", [1, 2]);
     let mut member = node.join_work("jobs", "g", &work_from_start()).unwrap();
@@ -169,7 +169,7 @@ fn check_wake_by_tick(claim_ms: u64) -> bool {
 }
 
 #[test]
-fn ack_frees_a_claim_for_a_member_at_the_claim_limit() {
+fn ack_wakes_a_member_that_waits_at_the_claim_limit() {
     let mut config = Config::default();
     config.limits.topic = LogLimits { work_member_claims_max: 2, work_claims_max: 3, ..LogLimits::default() };
     let node = Node::start(config).unwrap();

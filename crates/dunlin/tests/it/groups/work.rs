@@ -415,7 +415,7 @@ fn ended_idle_group_still_sends_its_dead_letters() {
 }
 
 #[test]
-fn reliable_topic_keeps_the_record_of_a_waiting_dead_letter() {
+fn reliable_topic_keeps_a_record_until_it_is_a_dead_letter() {
     let node = node();
     let reliable = Some(ReliableOptions { wait_max: Duration::from_millis(1), ..ReliableOptions::default() });
     let of_bytes = |bytes| TopicConfig {

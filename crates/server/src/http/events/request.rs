@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_event_parameters_and_ids_are_refused() {
+    fn event_stream_with_unknown_parameters_or_ids_is_refused() {
         for query in ["from=never", "on_gap=cry", "as=xml", "conflate=perhaps", "form=latest", "name=%01"] {
             assert_eq!(read(query, None).unwrap_err().status(), 400, "{query}");
         }

@@ -530,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn address_of_a_lost_process_is_kept_while_its_state_counts() {
+    fn address_of_a_standby_is_kept_while_its_copy_is_valid() {
         let address = "127.0.0.1:1".parse().unwrap();
         let addresses = (1..=4).map(|process| (process, (address, 10 + process))).collect();
         let mut snapshot = WorldSnapshot { addresses, ..claimed_by_first(StandbyKey::complete(2, 7)) };

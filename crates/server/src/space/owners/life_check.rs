@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn other_program_at_the_address_of_a_process_is_recognized() {
+    fn process_counts_as_ended_if_another_has_its_address() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, mut checks) = (listener.local_addr().unwrap(), LifeChecks::default());
         assert!(is_running(&mut checks, address));

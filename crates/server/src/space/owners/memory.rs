@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn copy_of_a_region_counts_only_for_the_last_process_to_own_it() {
+    fn copy_of_a_region_is_valid_only_at_its_last_owner() {
         let (takes_over, copy) = (RegionAction::TakeOver(R), Some(EPOCH));
         assert_eq!(remembered(None, &claimed_by(3), copy, takes_over), (None, vec![]), "of another process");
         assert_eq!(

@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn standby_key_stores_the_former_owner_until_the_copy_is_done() {
+    fn key_of_a_standby_names_the_former_owner_during_the_copy() {
         let mut claimed = released(&[1, 2, 3], true);
         claimed.owners.insert(R, (2, EPOCH + 1));
         let copying = StandbyKey { process: 3, ..claimed.standbys[&R] };

@@ -48,7 +48,7 @@ fn preflight_lists_the_methods_for_an_allowed_origin() {
 }
 
 #[test]
-fn foreign_host_name_is_refused() {
+fn request_with_an_unknown_host_header_is_refused() {
     let fixture = HttpServer::with(|config| config.http_origins = vec!["https://app.example".to_owned()]);
     let get = |host: &str| fixture.peer().request("GET", "/v1/topics", &[("host", host)], b"").status;
     for host in ["localhost", "localhost:8222", "127.0.0.1:8222", "[::1]:8222", "app.example", "a.localhost"]

@@ -377,7 +377,7 @@ fn each_publisher_is_refused_once_after_a_state_loss() {
 }
 
 #[test]
-fn records_sent_before_a_state_loss_was_known_are_refused() {
+fn waiting_records_are_refused_if_the_owner_lost_its_state() {
     let cluster = TestCluster::of(3);
     cluster.create_topic_at(2, "md", book());
     let client = cluster.client(1);

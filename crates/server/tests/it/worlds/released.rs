@@ -47,7 +47,7 @@ fn owner_killed_before_it_names_a_standby_loses_no_entity() {
 
 /// The new owners are killed while they name their first standby, or while this standby copies the region.
 #[test]
-fn owners_killed_right_after_claiming_regions_lose_no_entity() {
+fn new_owner_that_dies_at_once_loses_no_entity() {
     let (test, members) = start_with_one_process("claimed", StandbyMode::Required);
     for number in 2..2 + KILLED {
         let before = mark_entity_and_read_ticks(&members);

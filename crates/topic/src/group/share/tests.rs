@@ -106,7 +106,7 @@ fn dropped_records_of_a_departed_member_are_reported_lost() {
 }
 
 #[test]
-fn withdrawn_record_is_delivered_again_and_not_lost() {
+fn record_that_cannot_be_read_yet_is_delivered_later() {
     let mut share = ShareGroup::new(&limits(), 0);
     let mut source = records(1..=4);
     let a = share.join().unwrap();
