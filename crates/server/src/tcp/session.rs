@@ -41,6 +41,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
+use bytes::BytesMut;
 use dunlin::topic::{MemoryCharge, NewLogArrivals, NewLogs, Waiter};
 use dunlin::wire::{Decoder, DecoderLimits, Follow};
 use dunlin::{Inbox, Node};
@@ -93,7 +94,7 @@ pub(crate) struct Session {
     timer: Timer,
     spin: Spin,
     /// The beginning of an incomplete message, or messages that wait until a topic has room.
-    unread: Vec<u8>,
+    unread: BytesMut,
     /// The memory charge for `unread`.
     unread_charge: MemoryCharge,
     /// Number of bytes that `unread` must have before the next message can be decoded.
@@ -235,7 +236,7 @@ impl Session {
             id,
             phase: Phase::Preamble,
             decoder: Decoder::new(limits),
-            unread: Vec::new(),
+            unread: BytesMut::new(),
             unread_needs: 0,
             skip_bytes: 0,
             has_unhandled: false,

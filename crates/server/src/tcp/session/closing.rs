@@ -4,6 +4,7 @@
 //! after GOODBYE. A client that has received GOODBYE therefore knows that requests without a response were not
 //! executed.
 
+use bytes::BytesMut;
 use dunlin::Refused;
 use dunlin::wire::{ALL_ANSWERED, ErrorCode, FromNode, Goodbye, Heartbeat, MessageList, Preamble};
 
@@ -116,7 +117,7 @@ impl Session {
         self.phase = Phase::Closing(Closing::default());
         self.channel_queue.clear();
         self.leave_groups();
-        self.unread = Vec::new();
+        self.unread = BytesMut::new();
         self.unread_charge.release();
         self.timer.set_ms(CLOSE_TIMEOUT_MS);
     }

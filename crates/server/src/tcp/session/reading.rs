@@ -7,6 +7,7 @@
 use std::io;
 use std::task::{Context, Poll};
 
+use bytes::{Buf, BytesMut};
 use dunlin::Refused;
 use dunlin::wire::{DecodeOutcome, FromClient, PREAMBLE_BYTES, RUN_HEAD_BYTES};
 
@@ -37,22 +38,19 @@ impl Session {
         scratch: &mut Scratch,
     ) -> Result<RoundProgress, ConnectionLost> {
         if self.is_login_pending() {
-            let unread = std::mem::take(&mut self.unread);
-            self.handle_all(&unread);
+            self.handle_unread();
             return Ok(if self.is_login_pending() { RoundProgress::None } else { RoundProgress::Some });
         }
         match self.poll_preparation(cx) {
             PreparationStatus::None => {}
             PreparationStatus::Pending => return Ok(RoundProgress::None),
             PreparationStatus::Done => {
-                let unread = std::mem::take(&mut self.unread);
-                self.handle_all(&unread);
+                self.handle_unread();
                 return Ok(RoundProgress::Some);
             }
         }
         if self.publishing.take_retry() {
-            let unread = std::mem::take(&mut self.unread);
-            self.handle_all(&unread);
+            self.handle_unread();
             return Ok(RoundProgress::Some);
         }
         if self.publishing.is_held {
@@ -62,8 +60,7 @@ impl Session {
             return Ok(RoundProgress::None);
         }
         if self.has_unhandled && !self.is_closing() {
-            let unread = std::mem::take(&mut self.unread);
-            self.handle_all(&unread);
+            self.handle_unread();
             return Ok(RoundProgress::Some);
         }
         if !self.spin.is_on() {
@@ -135,8 +132,10 @@ impl Session {
         let room = &mut scratch.read[before..];
         let read = if self.spin.is_on() { self.stream.read_now(room) } else { self.stream.read(room) }?;
         if read > 0 {
-            self.unread = Vec::new();
-            self.handle_all(&scratch.read[..before + read]);
+            self.unread = BytesMut::new();
+            let bytes = &scratch.read[..before + read];
+            let taken = self.handle_messages(bytes);
+            self.end_handling(BytesMut::from(&bytes[taken..]));
         }
         Ok(read)
     }
@@ -168,8 +167,7 @@ impl Session {
         let read = if self.spin.is_on() { self.stream.read_now(room) } else { self.stream.read(room) };
         self.unread.truncate(before + *read.as_ref().unwrap_or(&0));
         if self.unread.len() == self.unread_needs {
-            let message = std::mem::take(&mut self.unread);
-            self.handle_all(&message);
+            self.handle_unread();
         }
         read
     }
@@ -184,8 +182,20 @@ impl Session {
         }
     }
 
-    /// Handles the messages that are complete, as many as this turn allows, and keeps the remaining bytes in `unread`.
-    fn handle_all(&mut self, bytes: &[u8]) {
+    /// Handles the messages in `unread` that are complete, as many as this turn allows.
+    fn handle_unread(&mut self) {
+        let mut unread = std::mem::take(&mut self.unread);
+        let taken = self.handle_messages(&unread);
+        unread.advance(taken);
+        if !self.has_unhandled {
+            // The rest may wait for a long time, so it does not keep the memory of the handled messages.
+            unread = BytesMut::from(&unread[..]);
+        }
+        self.end_handling(unread);
+    }
+
+    /// Handles the messages that are complete, as many as this turn allows. Returns the number of their bytes.
+    fn handle_messages(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
         (self.unread_needs, self.scanned_bytes, self.has_unhandled) = (0, 0, false);
         while !self.is_closing() {
@@ -198,11 +208,16 @@ impl Session {
                 }
             }
         }
+        at
+    }
+
+    /// Responds to the handled messages, and keeps the bytes that follow them.
+    fn end_handling(&mut self, unread: BytesMut) {
         self.acknowledge();
         self.propose_control_requests();
         self.propose_task_requests();
         if !self.is_closing() {
-            self.unread = bytes[at..].to_vec();
+            self.unread = unread;
             self.charge_unread();
         }
         if self.is_blocked() && self.may_read_ahead() {
