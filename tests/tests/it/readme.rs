@@ -77,6 +77,15 @@ fn snippet(language: &str) -> String {
     program.to_owned()
 }
 
+/// Returns the command in the text of the README that begins with `beginning`.
+fn inline_command(beginning: &str) -> String {
+    let page = std::fs::read_to_string(root().join("README.md")).expect("the page is there");
+    let mut commands = page.split('`').filter(|part| part.starts_with(beginning));
+    let command = commands.next().expect("the README has this command");
+    assert!(commands.next().is_none(), "one command begins with {beginning}");
+    command.to_owned()
+}
+
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
 }
@@ -100,7 +109,7 @@ fn rust_client_subscribes_as_shown_in_the_readme() {
 fn curl_subscribes_as_shown_in_the_readme() {
     let mut node = Dev::start();
     // `exec` replaces the shell by the command, so that killing the process ends the command.
-    let command = format!("exec {}", node.with_node_addresses(&snippet("sh")));
+    let command = format!("exec {}", node.with_node_addresses(&inline_command("curl -N ")));
     node.wait_for_output(process("sh", &["-c", &command]), &format!("data: {PAYLOAD}"));
 }
 

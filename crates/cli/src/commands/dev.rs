@@ -173,7 +173,7 @@ fn client_description(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Nats => "any NATS client",
         Protocol::Http => "curl, Prometheus",
-        Protocol::Grpc => "any gRPC client: dunlin.v1, Ratatoskr's MessageBroker, reflection",
+        Protocol::Grpc => "any gRPC client: service dunlin.v1, reflection",
         _ => "",
     }
 }

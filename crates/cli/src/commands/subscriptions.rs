@@ -74,9 +74,9 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
         writeln!(out, "and {} more", grouped(more as u64))?;
     }
     if groups > 0 {
-        let what = if groups == 1 { "group" } else { "groups" };
+        let (what, them) = if groups == 1 { ("group", "it") } else { ("groups", "them") };
         let hint = console.paint.command("dunlin topics describe TOPIC");
-        writeln!(out, "and {} {what}; {hint} shows them", grouped(groups as u64))?;
+        writeln!(out, "and {} {what}; {hint} shows {them}", grouped(groups as u64))?;
     }
     Ok(out.flush()?)
 }
