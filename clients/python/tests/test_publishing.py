@@ -168,7 +168,7 @@ def test_threads_publish_to_more_subjects_than_the_client_caches(client: dunlin.
     assert client.describe(topic).logs[0].last_seq == 4 * 300
 
 
-def test_flush_reports_a_refusal_after_many_other_topics(client: dunlin.Client, topic: str) -> None:
+def test_flush_raises_an_earlier_error_despite_later_publishes(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, reducer="book")
     client.create_topic(f"{topic}.many", pattern=f"{topic}.many.>")
     client.send(topic, b"no entry of a book")

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn each_goal_and_claim_of_suite_space_is_measured_once() {
+    fn each_goal_and_published_claim_about_worlds_is_measured_once() {
         let goals = goals::GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.threshold.reference()]);
         let claims = goals::CLAIMS.iter().map(|claim| Some(&claim.ours));
         for pattern in goals.chain(claims).flatten() {

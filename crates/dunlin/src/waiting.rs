@@ -282,8 +282,8 @@ impl Node {
                     }
                 })
             }
-            // The pattern has wildcards, or the user lacks the permission. The later call returns the error, if there
-            // is one.
+            // The pattern has wildcards, or the user lacks the permission. There is nothing to prepare: the caller's
+            // later call of `owning_topic_or_pattern` does not block. It also returns the error, if there is one.
             None => TopicFuture::ready(Ok(())),
         }
     }

@@ -62,7 +62,7 @@ mod tests {
 
     /// The test states the expected hashes as numbers, because clients in other languages must compute the same hashes.
     #[test]
-    fn checksums_of_levels_orders_and_values_never_change() {
+    fn feed_checksums_equal_the_fixed_expected_numbers() {
         assert_eq!(level(Side::Bid, 10_125, 7), 0x39a7_f879_76f0_e3ce);
         assert_eq!(level(Side::Ask, -1, 1), 0x03cb_e845_5a1e_22c6);
         assert_eq!(order(Side::Bid, 42, 10_125, 7), 0xd30d_6103_d06d_d670);

@@ -169,7 +169,8 @@ impl SchedulerState {
         }
     }
 
-    /// The entry that a task has in each of its groups: the task's sort, its rank, and its index.
+    /// Returns the entry that a task has in each of its groups: the properties that decide which workers can run the
+    /// task ([`TaskSort`]), the task's rank, and the task's index.
     pub(crate) fn member(&self, at: u32) -> (TaskSort, i64, u32) {
         let task = &self.tasks[at];
         let [_, cpu_milli, memory_bytes] = task.need();

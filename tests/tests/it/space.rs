@@ -133,7 +133,7 @@ fn processes_in_lockstep_compute_the_same_as_a_single_process() {
 }
 
 #[test]
-fn free_running_processes_lose_and_duplicate_no_entity() {
+fn processes_without_lockstep_lose_and_duplicate_no_entity() {
     let mut world = World::of(3, &[]);
     world.send_to_all(&format!("spawn {ENTITIES} {SEED}"), "spawned");
     world.send_to_all("pace 2000000", "paced");

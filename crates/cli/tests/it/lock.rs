@@ -34,8 +34,8 @@ fn runs_for_next_holder(node: &Node, name: &str, pid: u32) -> bool {
 #[test]
 fn signal_ends_the_command_of_dunlin_lock_before_lock_release() {
     let node = Node::start();
-    // If `dunlin lock` is killed with SIGKILL, the lock stays held until its lease ends. With such a long lease, even a
-    // busy machine has ended the command by then.
+    // A `dunlin lock` that receives SIGKILL cannot release its lock, so the lock stays held until the lease ends. The
+    // guard process kills the command at once. A lease of 6 s gives the guard enough time, even on a busy machine.
     let ttl = "6s";
     for name in ["TERM", "HUP", "INT", "QUIT", "KILL"] {
         let (mut first, pid) = hold(&node, name, ttl, "echo $$; exec sleep 600");

@@ -264,7 +264,7 @@ fn space_process_responds_after_its_topics_were_deleted() {
 
 /// The map's tick must not be lower than the newest tick that was known before the command started.
 #[test]
-fn space_watch_with_option_once_prints_no_outdated_map() {
+fn single_map_printed_by_space_watch_is_not_outdated() {
     let words = ["run", "two", "--processes", "1", "--flock", "4000", "--listen", "127.0.0.1:0"];
     let world = Process::start(&words);
     let url = world.wait_for_event("started")["url"].as_str().expect("the node's address").to_owned();

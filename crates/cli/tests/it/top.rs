@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::dunlin::{Node, RunningProgram, dunlin, run_with};
 
 #[test]
-fn dunlin_top_with_option_once_prints_the_figures_of_the_node() {
+fn dunlin_top_once_option_prints_the_figures_of_the_node() {
     let node = Node::start();
     node.run(&["pub", "orders", "one", "two", "three"]).done();
     node.run(&["task", "submit", "thumb", "a.png", "--tenant", "acme"]).done();

@@ -75,7 +75,7 @@ fn added_users_log_in_with_their_credentials_until_removed() {
 }
 
 #[test]
-fn user_add_accepts_key_rules_nkeys_and_denied_patterns() {
+fn user_add_stores_nkeys_and_allowed_and_denied_patterns() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("users.toml").to_str().unwrap().to_owned();
     let user = |arguments: &[&str]| run(&[&["user", "--users-file", file.as_str()], arguments].concat(), "");

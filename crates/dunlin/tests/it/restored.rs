@@ -265,7 +265,7 @@ fn restored_node_does_not_know_how_later_epochs_ended() {
 }
 
 #[test]
-fn last_record_of_a_damaged_copy_is_reported_as_unknown() {
+fn damaged_copy_of_a_log_reports_possible_loss() {
     type Damage = fn(&Path);
     let damages: [(&str, Damage); 5] = [
         ("flipped", |log| {
@@ -303,7 +303,7 @@ fn last_record_of_a_damaged_copy_is_reported_as_unknown() {
 /// In this test, files are replaced as `rsync -a` does: only those whose size or time differs, here the log file and
 /// the position file.
 #[test]
-fn last_record_of_a_log_from_a_backup_is_reported_as_unknown() {
+fn log_with_files_from_a_backup_reports_possible_loss() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
     let (node, second) = node_with_two_records(&dir);

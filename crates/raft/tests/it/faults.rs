@@ -127,7 +127,7 @@ async fn requested_delay_begins_when_the_command_is_proposed() {
 /// Every start of a node begins a new epoch and a new file of the log's journal. After several starts without a new
 /// snapshot, the entries after the snapshot are in several files.
 #[tokio::test(flavor = "multi_thread")]
-async fn log_of_several_files_after_a_snapshot_survives_restarts() {
+async fn raft_log_split_over_several_files_survives_restarts() {
     let limits = RaftLimits { log_bytes_max: 600, ..LIMITS };
     let mut cluster = TestCluster::with_nodes(1, limits).await;
     let mut line_count = 0;

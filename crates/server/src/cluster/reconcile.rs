@@ -88,8 +88,9 @@ pub(super) async fn reconcile_groups(member: Arc<ClusterMember>) {
     }
 }
 
-/// Transfers the lead of all Raft groups that this node leads to another voter, which must be ready. Call this when
-/// this node's disk is full: a leader with a full disk refuses changes that enlarge the state.
+/// Tries to transfer the lead of each Raft group that this node leads. The new leader is the first other voter that is
+/// ready; if no other voter is ready, nothing happens. Call this when this node's disk is full: a leader with a full
+/// disk refuses changes that enlarge the state.
 async fn transfer_leads(member: &ClusterMember, control: &Control, status: &Status) {
     let is_leader = |status: &Status| status.leader == Some(status.id);
     let shards = || member.tasks().into_iter().flat_map(|tasks| tasks.shards());

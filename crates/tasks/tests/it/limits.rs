@@ -68,7 +68,7 @@ fn reserved_quota_stays_free_for_its_tenant() {
 }
 
 #[test]
-fn tenant_exceeds_its_quota_until_its_saved_burst_is_used_up() {
+fn tenant_that_used_little_may_exceed_its_quota_for_some_time() {
     let mut scene = Scene::default();
     let quota = Quota { hard: 4, burst: 2, ..Quota::default() };
     scene.set_tenant(TenantSettings { concurrency: quota, ..TenantSettings::new(b"a") });

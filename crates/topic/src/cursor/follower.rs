@@ -163,8 +163,8 @@ impl Cursor {
         Some(ReadOutcome::Notice(Notice::Publishers(publishers)))
     }
 
-    /// Whether [`take_publisher_notice`](Cursor::take_publisher_notice) has a change to report, once the follower has
-    /// read everything.
+    /// Whether a notice with a changed publisher presence is due. `false` while the follower waits for a catch-up, or
+    /// until a read from disk can be repeated. Unread records come before the notice, but are not checked here.
     #[inline]
     pub(super) fn has_publisher_change(&self) -> bool {
         self.follower.as_ref().is_some_and(|follower| {

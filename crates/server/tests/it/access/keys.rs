@@ -238,7 +238,7 @@ fn raw(client: &Client, options: SubscribeOptions, last: u64) -> Vec<String> {
 /// A group cannot leave out parts of a record. It must therefore refuse `$kv`, whose records contain changes of all
 /// keys. It must also refuse inboxes, because each inbox belongs to one session.
 #[test]
-fn user_cannot_join_a_group_on_an_inbox_or_on_hidden_keys() {
+fn group_on_an_inbox_or_on_kv_with_unreadable_keys_is_refused() {
     let may = "subscribe = [\">\"]\ngroups = [\">\"]";
     let guarded = Guarded::new(&format!(
         "{USERS}[users.eve]\npassword = \"HASH\"\n{may}\nkeys_read = [\"a/*\"]\n\

@@ -252,7 +252,7 @@ fn clients_can_log_in_while_the_login_share_is_used_up() {
 /// The password is checked on another thread. Rarely, the check ends before the node has counted the bytes, so the test
 /// tries several times.
 #[test]
-fn bytes_sent_during_a_login_check_count_in_the_login_share() {
+fn login_share_includes_bytes_sent_while_a_login_is_checked() {
     let (guarded, _held) = with_spent_login_share();
     let mut attempt = 0;
     until("a login without room for its bytes is refused", || {

@@ -136,8 +136,8 @@ fn grpc_messages_use_memory_as_they_arrive_not_when_announced() {
         for _ in 0..100 {
             calls.push(begin_message(&mut client, "/dunlin.v1.Dunlin/Publish", 16_000_000, &[]).await);
         }
-        // The node handles the calls in order. When the node has charged the bytes of this last call, it has received
-        // all earlier calls.
+        // The node handles the calls in order. When the memory budget includes the 8 KiB of the next call, which is the
+        // last one, the node has received all earlier calls.
         let first = vec![0x7a; 8 << 10];
         calls.push(begin_message(&mut client, "/dunlin.v1.Dunlin/Publish", 16_000_000, &first).await);
         until(async || node.budget().used() >= before + (8 << 10)).await;
