@@ -65,7 +65,12 @@ fn refusal_list(refused: &[String]) -> String {
 const INTRODUCTION: &str = "# Benchmarks\n\n`dunlin report` writes this page from the runs in `bench-runs/`: do not edit it. \
      Figures are medians over runs; MB is 10⁶ bytes. Each ratio compares figures of the same run, because the machine's \
      speed varies between runs. *The document* of a suite is the specification or benchmark page of another system; the \
-     suite compares Dunlin's figures with the figures in it. ✗ marks a missed goal.\n";
+     suite compares Dunlin's figures with the figures in it. ✗ marks a missed goal, ! a \
+     figure that differs by more than 10 % between runs.\n\nThe scenarios contain these words: `embedded`: one side of \
+     a measurement runs in the node; `brokered`: both sides are clients of the node; `spin`, `parked`: a waiting thread \
+     polls, or sleeps; `apart`, `free`: each side has a processor core of its own, or may run on any core; `copied`, \
+     `by_ref`: the log copies payloads, or refers to them; `document`, `sustained`: the number of messages is that of the \
+     document, or the run has a fixed duration.\n";
 
 /// Returns the report in Markdown. `runs` must be sorted by date.
 pub fn markdown(runs: &[StoredRun]) -> String {

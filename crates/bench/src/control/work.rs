@@ -148,7 +148,7 @@ impl ControlReport {
             ("peak_per_s", self.peak_per_s),
             ("entries_per_s", self.entries_per_s),
             ("commit_avg_ns", self.commit_avg_ns),
-            ("links_there", self.links),
+            ("link_reuse_share", self.links),
         ];
         more.into_iter()
             .filter(|(_, value)| *value > 0.0)
