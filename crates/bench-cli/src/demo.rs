@@ -33,7 +33,7 @@ use books::Books;
 use display::Display;
 use ledger::LineLedger;
 use plan::{PLANS, SHORT_BYTES, SHORT_OF, SHORT_TOPIC};
-use player::TopicStream;
+use player::RecordingPublisher;
 use run::DemoRun;
 use schedule::{ScheduledLine, schedule};
 
@@ -73,7 +73,7 @@ impl DemoOptions<'_> {
             for (topic, bytes) in topics(recording) {
                 self.create(&topic, bytes)?;
                 ledger.add_topic(&topic, recording);
-                streams.push(TopicStream { publisher: self.node.publisher(&topic)?, topic, recording: at });
+                streams.push(RecordingPublisher { publisher: self.node.publisher(&topic)?, topic, recording: at });
             }
         }
         let lines_and_topics = |recording: &MarketRecording| {

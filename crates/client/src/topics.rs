@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use dunlin_control::{ControlCommand, ControlReply};
 use dunlin_topic::{AckLevel, OnFull, Position, ReliableOptions, Retention, TopicConfig};
 use dunlin_wire::{
-    CreateTopic, CreateTopicWith, DecodeOutcome, Decoder, ErrorCode, FromClient, FromNode, ListTopics,
-    MessageKind, MessageList, NamedTopic, Setting, TopicLine, TopicState, UNKNOWN, UNKNOWN_COUNT, WhenFull,
+    CreateTopic, CreateTopicWithSettings, DecodeOutcome, Decoder, ErrorCode, FromClient, FromNode, ListTopics,
+    MessageKind, MessageList, NamedTopic, Setting, ListedTopic, TopicState, UNKNOWN, UNKNOWN_COUNT, WhenFull,
 };
 
 use crate::client::{Client, SharedClient};
@@ -334,7 +334,7 @@ fn with_create<R>(
     let settings: Vec<_> = settings.iter().map(|(name, value)| Setting { name, value }).collect();
     let settings = MessageList::new(&settings);
     with(Box::new(move |request| {
-        FromClient::CreateTopicWith(CreateTopicWith { request, or_same: accept_same, config, settings })
+        FromClient::CreateTopicWithSettings(CreateTopicWithSettings { request, or_same: accept_same, config, settings })
     }))
 }
 
@@ -441,7 +441,7 @@ fn config_from_wire(config: &dunlin_wire::TopicConfig<'_>) -> TopicConfig {
     }
 }
 
-fn summary(line: TopicLine<'_>) -> TopicSummary {
+fn summary(line: ListedTopic<'_>) -> TopicSummary {
     TopicSummary {
         name: line.name.to_owned(),
         pattern: line.pattern.to_owned(),

@@ -1,7 +1,7 @@
 //! Keys, leases and locks on which the nodes of a cluster agree, and the topic with the changes of keys.
 //!
 //! A raft group replicates the state machine of [`dunlin_control`]. On a single node, the raft group has one member
-//! ([`Control::start_single_node`]). The topic of changes is [`KV`]. It has one record for each revision, and the
+//! ([`ControlGroup::start_single_node`]). The topic of changes is [`KV`]. It has one record for each revision, and the
 //! record's sequence number is the revision. The topic is the same on every node, and only the state machine publishes
 //! to it.
 //!
@@ -97,9 +97,9 @@ pub enum Consistency {
 /// so that a JSON number holds them exactly.
 const LEASES_PER_EPOCH_BITS: u32 = 20;
 
-/// This node's membership in the Raft group for keys, leases and locks. Dropping or stopping a `Control` does not
+/// This node's membership in the Raft group for keys, leases and locks. Dropping or stopping a `ControlGroup` does not
 /// remove the node from the group.
-pub struct Control {
+pub struct ControlGroup {
     group: Mutex<Option<Arc<GroupHandle<ControlMachine>>>>,
     transport: Arc<dyn Transport>,
     view: Arc<StateView>,
@@ -117,10 +117,10 @@ pub struct Control {
     limits: ControlLimits,
 }
 
-impl Control {
+impl ControlGroup {
     /// Starts this node as a member of a cluster. If the node was a member before, it takes part again at once. A new
-    /// node waits for a call of [`Control::begin`] on any node or of [`Control::add_learner`] on the leader.
-    /// `transport` sends requests to other nodes. A node passes a received request to [`Control::receive`].
+    /// node waits for a call of [`ControlGroup::begin`] on any node or of [`ControlGroup::add_learner`] on the leader.
+    /// `transport` sends requests to other nodes. A node passes a received request to [`ControlGroup::receive`].
     pub fn start_member(
         node: &Node,
         id: u64,
@@ -128,11 +128,11 @@ impl Control {
         dir: &Path,
         transport: impl Transport,
         limits: ControlLimits,
-    ) -> io::Result<Arc<Control>> {
-        Control::open(node, id, (disk, dir), transport, limits, true)
+    ) -> io::Result<Arc<ControlGroup>> {
+        ControlGroup::open(node, id, (disk, dir), transport, limits, true)
     }
 
-    /// Like [`Control::start_member`], but also for a log that is lost when the node restarts; `durable` is `false` for
+    /// Like [`ControlGroup::start_member`], but also for a log that is lost when the node restarts; `durable` is `false` for
     /// such a log. With such a log, snapshots do not contain the history of changes. The node then grants only lease
     /// numbers above all that it granted before the restart.
     fn open(
@@ -142,7 +142,7 @@ impl Control {
         transport: impl Transport,
         limits: ControlLimits,
         durable: bool,
-    ) -> io::Result<Arc<Control>> {
+    ) -> io::Result<Arc<ControlGroup>> {
         let history = ChangeHistory::open(node, limits.history_bytes, durable).map_err(io::Error::other)?;
         let epoch = node.next_epoch(KV, now_ns());
         let (view, lock_waiters) = (Arc::<StateView>::default(), Arc::<LockWaiters>::default());
@@ -160,7 +160,7 @@ impl Control {
         let group = Mutex::new(Some(Arc::new(group)));
         let (begun, caught_up) = (AtomicBool::new(false), AtomicBool::new(false));
         let limits_term = AtomicU64::new(0);
-        Ok(Arc::new(Control {
+        Ok(Arc::new(ControlGroup {
             group,
             transport,
             view,
@@ -237,7 +237,7 @@ impl Control {
         Ok(self.group()?.commits())
     }
 
-    /// Returns this node's state for a backup. Call [`Control::catch_up`] first if the backup has to include the latest
+    /// Returns this node's state for a backup. Call [`ControlGroup::catch_up`] first if the backup has to include the latest
     /// commands.
     pub fn freeze(&self) -> Result<Box<dyn FrozenMachine>, ControlError> {
         Ok(self.group()?.freeze())
@@ -293,8 +293,8 @@ impl Control {
     }
 }
 
-impl std::fmt::Debug for Control {
+impl std::fmt::Debug for ControlGroup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Control").field("status", &self.status()).finish_non_exhaustive()
+        f.debug_struct("ControlGroup").field("status", &self.status()).finish_non_exhaustive()
     }
 }

@@ -20,7 +20,7 @@ use dunlin_topic::{
 use tokio::sync::oneshot;
 
 use crate::clock::steady_ns;
-use crate::control::{Control, ControlError, KV, block_on};
+use crate::control::{ControlGroup, ControlError, KV, block_on};
 use crate::error::TopicError;
 use crate::groups::WorkOptions;
 use crate::node::Node;
@@ -493,7 +493,7 @@ impl Node {
     }
 
     /// Like [`Node::control`], but does not block. The first use of keys may have to open a log.
-    pub async fn control_async(&self) -> Result<Arc<Control>, ControlError> {
+    pub async fn control_async(&self) -> Result<Arc<ControlGroup>, ControlError> {
         if let Some(control) = self.control_if_any() {
             return Ok(Arc::clone(control));
         }

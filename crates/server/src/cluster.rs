@@ -2,7 +2,7 @@
 //! to each other.
 //!
 //! Nodes connect to each other at a port of their own, with TLS and certificates that the cluster's own authority
-//! issues (`link`, `serving`). [`Control`], which holds the agreed state, sends its messages over these connections.
+//! issues (`link`, `serving`). [`ControlGroup`], which holds the agreed state, sends its messages over these connections.
 //! The table of nodes is part of the agreed state (`records`). The leader changes the members of the Raft groups until
 //! they match this table (`reconcile`).
 //!
@@ -52,7 +52,7 @@ use std::time::Duration;
 
 use dunlin::journal::{Disk, RealDisk};
 use dunlin::raft::RaftMember;
-use dunlin::{Control, ControlLimits, Node, OwnershipLimits, Tasks, TasksLimits};
+use dunlin::{ControlGroup, ControlLimits, Node, OwnershipLimits, Tasks, TasksLimits};
 use futures_util::future::join_all;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -170,7 +170,7 @@ impl Cluster {
         }
         let links = RaftTransport::new(Arc::clone(&member), None, handle.clone(), bulk.clone());
         let (disk, dir) = (Arc::new(RealDisk), ClusterDirectory::control_dir(&config.data_dir));
-        let control = Control::start_member(node, raft_member.id, disk, &dir, links, config.control);
+        let control = ControlGroup::start_member(node, raft_member.id, disk, &dir, links, config.control);
         let control = control.map_err(ClusterError::io("cannot take part in the cluster"))?;
         if !node.set_control(Arc::clone(&control)) {
             return Err(ClusterError::Refused("the node takes part in a cluster already".to_owned()));

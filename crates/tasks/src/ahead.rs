@@ -39,7 +39,7 @@ layout! {
     /// How many tasks a worker may hold ahead and how many it holds ahead at present, and when its running task is
     /// predicted to end.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-    pub struct TasksAhead {
+    pub struct WorkerPrefetch {
         /// Maximum number of tasks ahead.
         pub ahead_max: u32,
         /// Number of tasks ahead at present.
@@ -51,7 +51,7 @@ layout! {
     }
 }
 
-impl TasksAhead {
+impl WorkerPrefetch {
     fn is_used(&self) -> bool {
         self.ahead_max > 0 || self.held > 0
     }
@@ -81,7 +81,7 @@ impl SchedulerState {
         }
         let held = self.workers[at].held.len;
         let known = self.ahead.get(&at).copied().unwrap_or_default();
-        self.set_ahead(at, TasksAhead { ahead_max, held: held.saturating_sub(slots), ..known });
+        self.set_ahead(at, WorkerPrefetch { ahead_max, held: held.saturating_sub(slots), ..known });
         self.clear_credit(at);
         self.add_credit_and_assign(at, slots.saturating_sub(held), effects);
         Ok(CommandReply::Done)
@@ -149,14 +149,14 @@ impl SchedulerState {
     /// Counts a task that was given ahead.
     pub(crate) fn count_task_ahead(&mut self, worker: u32) {
         let ahead = self.ahead.get(&worker).copied().unwrap_or_default();
-        self.set_ahead(worker, TasksAhead { held: ahead.held + 1, ..ahead });
+        self.set_ahead(worker, WorkerPrefetch { held: ahead.held + 1, ..ahead });
     }
 
     /// Uses `credit` for the worker's tasks ahead first; returns the remaining credit.
     pub(crate) fn use_credit_for_ahead(&mut self, worker: u32, credit: u32) -> u32 {
         let Some(&ahead) = self.ahead.get(&worker) else { return credit };
         let used = ahead.held.min(credit);
-        self.set_ahead(worker, TasksAhead { held: ahead.held - used, ..ahead });
+        self.set_ahead(worker, WorkerPrefetch { held: ahead.held - used, ..ahead });
         credit - used
     }
 
@@ -169,7 +169,7 @@ impl SchedulerState {
             0 => 0,
             _ => self.now_ms.saturating_add(u64::from(self.tasks[held.head].charged_us).div_ceil(1_000)),
         };
-        self.set_ahead(worker_at, TasksAhead { predicted_end_ms, ..ahead });
+        self.set_ahead(worker_at, WorkerPrefetch { predicted_end_ms, ..ahead });
     }
 
     /// Updates the prediction error after an attempt whose predicted cost was `charged_us`, and predicts the end of the
@@ -181,16 +181,16 @@ impl SchedulerState {
             0 => error_us,
             before_us => before_us.midpoint(error_us),
         };
-        self.set_ahead(worker_at, TasksAhead { error_us: error_us.max(1), ..ahead });
+        self.set_ahead(worker_at, WorkerPrefetch { error_us: error_us.max(1), ..ahead });
         self.predict_end(worker_at);
     }
 
     /// Ends the worker's use of tasks ahead.
     pub(crate) fn remove_ahead(&mut self, worker: u32) {
-        self.set_ahead(worker, TasksAhead::default());
+        self.set_ahead(worker, WorkerPrefetch::default());
     }
 
-    fn set_ahead(&mut self, worker: u32, ahead: TasksAhead) {
+    fn set_ahead(&mut self, worker: u32, ahead: WorkerPrefetch) {
         let before = match ahead.is_used() {
             true => self.ahead.insert(worker, ahead),
             false => self.ahead.remove(&worker),

@@ -10,7 +10,7 @@ mod validate;
 
 use std::sync::Arc;
 
-use crate::ahead::TasksAhead;
+use crate::ahead::WorkerPrefetch;
 use crate::error::TaskDecodeError;
 use crate::lane::Class;
 use crate::layout::{ExtendedEncoding, Fields, Later, Layout, layout};
@@ -144,9 +144,9 @@ layout! {
 
 layout! {
     /// A worker with the tasks that it may hold in advance, in a snapshot of the task scheduler.
-    pub struct TasksAheadEntry {
+    pub struct WorkerPrefetchEntry {
         pub worker: u32,
-        pub ahead: TasksAhead,
+        pub ahead: WorkerPrefetch,
     }
 }
 
@@ -205,7 +205,7 @@ impl FrozenSchedulerState {
         let reserved = state.reserved.iter().map(|(&worker, &task)| ReservedWorkerEntry { worker, task });
         write_all(RESERVED, reserved, &mut emit)?;
         write_all(BUCKETS, buckets(state), &mut emit)?;
-        let ahead = state.ahead.iter().map(|(&worker, &ahead)| TasksAheadEntry { worker, ahead });
+        let ahead = state.ahead.iter().map(|(&worker, &ahead)| WorkerPrefetchEntry { worker, ahead });
         write_all(AHEAD, ahead, &mut emit)?;
         write_all(NEEDS, self::needs(state), &mut emit)?;
         write_all(TRAITS, self::traits(state), &mut emit)?;

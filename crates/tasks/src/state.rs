@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
-use crate::ahead::TasksAhead;
+use crate::ahead::WorkerPrefetch;
 use crate::command::TaskCommand;
 use crate::effects::{TaskEffects, TaskEvent, TaskEventKind};
 use crate::enlisted::Enlisted;
@@ -105,7 +105,7 @@ pub struct SchedulerState {
     pub(crate) reserved: OrdMap<u32, u64>,
     /// Maximum and present number of tasks ahead, for each worker that may hold such tasks. The key is the worker's
     /// index.
-    pub(crate) ahead: OrdMap<u32, TasksAhead>,
+    pub(crate) ahead: OrdMap<u32, WorkerPrefetch>,
     /// Classes with new ready tasks; empty between commands.
     pub(crate) dirty: Vec<u32>,
 }

@@ -12,7 +12,7 @@ use crate::run::publish_head;
 use crate::state::{Follow, Resync};
 use crate::subscribe::{Credit, Resume, Subscribe};
 use crate::tasks::Tasks;
-use crate::topic::{CreateTopic, CreateTopicWith, ListTopics, NamedTopic};
+use crate::topic::{CreateTopic, CreateTopicWithSettings, ListTopics, NamedTopic};
 
 /// Any message from a client to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub enum FromClient<'a> {
     Leave,
     Follow(Follow),
     Resync(Resync),
-    CreateTopicWith(CreateTopicWith<'a>),
+    CreateTopicWithSettings(CreateTopicWithSettings<'a>),
     DescribeSettings(NamedTopic<'a>),
     Renew(Settle<'a>),
     Control(Control<'a>),
@@ -70,7 +70,7 @@ impl<'a> FromClient<'a> {
             FromClient::Leave => MessageKind::Leave,
             FromClient::Follow(_) => MessageKind::Follow,
             FromClient::Resync(_) => MessageKind::Resync,
-            FromClient::CreateTopicWith(_) => MessageKind::CreateTopicWith,
+            FromClient::CreateTopicWithSettings(_) => MessageKind::CreateTopicWithSettings,
             FromClient::DescribeSettings(_) => MessageKind::DescribeSettings,
             FromClient::Renew(_) => MessageKind::Renew,
             FromClient::Control(_) => MessageKind::Control,
@@ -102,7 +102,7 @@ impl<'a> FromClient<'a> {
             | FromClient::DescribeSettings(body) => body.write(out),
             FromClient::Follow(body) => body.write(out),
             FromClient::Resync(body) => body.write(out),
-            FromClient::CreateTopicWith(body) => body.write(out),
+            FromClient::CreateTopicWithSettings(body) => body.write(out),
             FromClient::ListTopics(body) => body.write(out),
             FromClient::JoinGroup(body) => body.write(out),
             FromClient::Claim(body) => body.write(out),
@@ -141,7 +141,7 @@ impl<'a> FromClient<'a> {
             MessageKind::Leave => FromClient::Leave,
             MessageKind::Follow => FromClient::Follow(Layout::read(fields)?),
             MessageKind::Resync => FromClient::Resync(Layout::read(fields)?),
-            MessageKind::CreateTopicWith => FromClient::CreateTopicWith(Layout::read(fields)?),
+            MessageKind::CreateTopicWithSettings => FromClient::CreateTopicWithSettings(Layout::read(fields)?),
             MessageKind::DescribeSettings => FromClient::DescribeSettings(Layout::read(fields)?),
             MessageKind::Renew => FromClient::Renew(Layout::read(fields)?),
             MessageKind::Control => FromClient::Control(Layout::read(fields)?),

@@ -12,7 +12,7 @@ use crate::layout::{Fields, Layout};
 use crate::message::{finish, start};
 use crate::publish::{PublishRefused, Published, PublisherOpened, PublisherRefused, PublisherTopic};
 use crate::run::{Batch, batch_head};
-use crate::state::{Checksum, Publishers, SnapshotPart};
+use crate::state::{Checksum, PublisherStatus, SnapshotPart};
 use crate::subscribe::{
     Advance, Deleted, EpochChanged, GapMessage, Heartbeat, Lagging, Log, Subscribed, SubscriptionEnded,
 };
@@ -56,7 +56,7 @@ pub enum FromNode<'a> {
     TasksResult(TasksResult<'a>),
     TaskOrders(TaskOrders<'a>),
     PublisherTopic(PublisherTopic),
-    Publishers(Publishers),
+    Publishers(PublisherStatus),
 }
 
 impl<'a> FromNode<'a> {

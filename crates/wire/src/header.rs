@@ -96,7 +96,7 @@ kinds! {
     /// Requests a snapshot, or the records after a position, because the subscriber's copy of a state is wrong.
     Resync = 20, "RESYNC";
     /// Creates a topic with named settings.
-    CreateTopicWith = 21, "CREATE_TOPIC_WITH";
+    CreateTopicWithSettings = 21, "CREATE_TOPIC_WITH_SETTINGS";
     /// Requests the settings of a topic.
     DescribeSettings = 22, "DESCRIBE_SETTINGS";
     /// Extends the deadlines of claimed records.

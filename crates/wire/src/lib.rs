@@ -57,14 +57,14 @@ pub use publish::{
     PublisherTopic,
 };
 pub use run::{Batch, RUN_HEAD_BYTES, batch_head, publish_head};
-pub use state::{Checksum, Follow, Publishers, Resync, SNAPSHOT_HEAD_BYTES, SnapshotPart};
+pub use state::{Checksum, Follow, PublisherStatus, Resync, SNAPSHOT_HEAD_BYTES, SnapshotPart};
 pub use subscribe::{
     Advance, ChannelPosition, Credit, Deleted, EpochChanged, GapMessage, Heartbeat, Lagging, Log,
     LogPosition, OnGap, PLACEMENT, Position, Resume, StartAt, Subscribe, Subscribed, SubscriptionEnded,
 };
 pub use tasks::{TaskCommandResult, TaskOrders, Tasks, TasksKind, TasksResult};
 pub use topic::{
-    CreateTopic, CreateTopicWith, GroupState, ListTopics, LogState, NamedTopic, RequestRefused, Setting,
-    Settings, SubscriberState, TopicConfig, TopicLine, TopicState, Topics, UNKNOWN, UNKNOWN_COUNT, WhenFull,
+    CreateTopic, CreateTopicWithSettings, GroupState, ListTopics, LogState, NamedTopic, RequestRefused, Setting,
+    Settings, SubscriberState, TopicConfig, ListedTopic, TopicState, Topics, UNKNOWN, UNKNOWN_COUNT, WhenFull,
 };
 pub use version::{MAGIC, PREAMBLE_BYTES, Preamble, VERSION, VERSION_MIN};

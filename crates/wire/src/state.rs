@@ -1,6 +1,6 @@
 //! Defines the messages for the states of state topics: options for following a state, snapshots, checksums, reports
 //! whether publishers are connected, and resynchronization. They exist since version 2 of the protocol, except
-//! [`Publishers`].
+//! [`PublisherStatus`].
 //!
 //! ```text
 //!  SNAPSHOT
@@ -66,7 +66,7 @@ layout! {
     /// Message PUBLISHERS: reports whether publishers of a log's topic are connected. Since version 5 of the protocol.
     /// The node sends it when the first publisher connects or the last one leaves, when a channel begins while no
     /// publisher is connected, and when a channel resumes.
-    pub struct Publishers {
+    pub struct PublisherStatus {
         /// The channel's number.
         pub channel: u32,
         /// Whether at least one publisher is connected.

@@ -72,8 +72,8 @@ layout! {
 }
 
 layout! {
-    /// Message CREATE_TOPIC_WITH: creates a topic with named settings. The request is refused if a setting is unknown.
-    pub struct CreateTopicWith<'a> {
+    /// Message CREATE_TOPIC_WITH_SETTINGS: creates a topic with named settings. The request is refused if a setting is unknown.
+    pub struct CreateTopicWithSettings<'a> {
         /// The request's number. The reply repeats it.
         pub request: u32,
         /// Whether the request succeeds if a topic with this name, configuration and settings exists already.
@@ -121,7 +121,7 @@ layout! {
 
 layout! {
     /// One topic in a TOPICS message, with its counters.
-    pub struct TopicLine<'a> {
+    pub struct ListedTopic<'a> {
         /// The topic's name.
         pub name: &'a str,
         /// The topic's pattern.
@@ -155,7 +155,7 @@ layout! {
         /// Whether the list continues after the last topic in this reply.
         pub more: bool,
         /// The topics on this page.
-        pub topics: MessageList<'a, TopicLine<'a>>,
+        pub topics: MessageList<'a, ListedTopic<'a>>,
     }
 }
 

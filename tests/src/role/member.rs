@@ -22,7 +22,7 @@ use dunlin::journal::RealDisk;
 use dunlin::raft::RaftLimits;
 use dunlin::state::ControlCommand;
 use dunlin::{
-    Config, Consistency, Control, ControlError, ControlLimits, Node, OwnershipLimits, TasksLimits, block_on,
+    Config, Consistency, ControlGroup, ControlError, ControlLimits, Node, OwnershipLimits, TasksLimits, block_on,
 };
 use dunlin_server::cluster::{Cluster, ClusterConfig, ClusterLimits};
 use dunlin_server::{Server, ServerConfig};
@@ -113,7 +113,7 @@ fn raft(arguments: &[String]) -> Result<RaftLimits> {
     Ok(RaftLimits { heartbeat_ms: option(arguments, "heartbeat", defaults.heartbeat_ms)?, ..defaults })
 }
 
-fn respond(line: &str, control: &Control, cluster: &Cluster, node: &Node) -> String {
+fn respond(line: &str, control: &ControlGroup, cluster: &Cluster, node: &Node) -> String {
     let words: Vec<&str> = line.split(' ').collect();
     match words[..] {
         ["put", key, value] => {

@@ -11,7 +11,7 @@ use super::schedule::ScheduledLine;
 
 /// A topic to which the lines of one recording are published, and the topic's publisher.
 #[derive(Debug)]
-pub struct TopicStream<P> {
+pub struct RecordingPublisher<P> {
     pub topic: String,
     /// The index of the recording whose lines are published.
     pub recording: usize,
@@ -26,7 +26,7 @@ pub struct TopicStream<P> {
 pub fn play<P: Publish>(
     recordings: &[MarketRecording],
     schedule: impl Iterator<Item = ScheduledLine>,
-    streams: &mut [TopicStream<P>],
+    streams: &mut [RecordingPublisher<P>],
     ledger: &mut LineLedger<'_>,
     mut wait_until_due: impl FnMut(ScheduledLine) -> Result<ControlFlow<()>>,
 ) -> Result<Vec<(String, Position)>> {
@@ -45,7 +45,7 @@ pub fn play<P: Publish>(
 }
 
 fn finish_stream<P: Publish>(
-    stream: &mut TopicStream<P>,
+    stream: &mut RecordingPublisher<P>,
     ledger: &LineLedger<'_>,
 ) -> Result<(String, Position)> {
     let topic = &stream.topic;
@@ -106,7 +106,7 @@ mod tests {
         let (whole, short) = (topic("whole", 16 << 20), topic("short", 64 << 10));
         let stream = |topic: &Arc<Topic>| {
             let publisher = topic.publisher(topic.name());
-            TopicStream { topic: topic.name().to_owned(), recording: 0, publisher }
+            RecordingPublisher { topic: topic.name().to_owned(), recording: 0, publisher }
         };
         let mut streams = [stream(&whole), stream(&short)];
         let mut ledger = LineLedger::default();
@@ -145,7 +145,7 @@ mod tests {
         let recordings = [recording(10)];
         let topic = topic("whole", 1 << 20);
         let mut streams =
-            [TopicStream { topic: "whole".into(), recording: 0, publisher: topic.publisher("whole") }];
+            [RecordingPublisher { topic: "whole".into(), recording: 0, publisher: topic.publisher("whole") }];
         let mut ledger = LineLedger::default();
         ledger.add_topic("whole", &recordings[0]);
         let until = |due: ScheduledLine| {

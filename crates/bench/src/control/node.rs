@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use dunlin::journal::RealDisk;
-use dunlin::{Config, Control, ControlLimits, Node, NodeLimits, OwnershipLimits, TaskShard, TasksLimits};
+use dunlin::{Config, ControlGroup, ControlLimits, Node, NodeLimits, OwnershipLimits, TaskShard, TasksLimits};
 use dunlin_server::cluster::{Cluster, ClusterConfig, ClusterLimits, init};
 use dunlin_server::{Server, ServerConfig};
 use serde::{Deserialize, Serialize};
@@ -58,7 +58,7 @@ pub struct MeasuredNodeStatus {
 /// The state of a node process in a key-value benchmark: the node, and its membership in the cluster.
 pub struct ControlNodeState {
     /// The part of the node that agrees with the other nodes on keys.
-    pub control: Arc<Control>,
+    pub control: Arc<ControlGroup>,
     node: Node,
     listener: SocketAddr,
     cluster: Cluster,

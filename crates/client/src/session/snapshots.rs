@@ -102,12 +102,12 @@ impl ClientSession {
         channel.push_notice(Notice::Checksum(Checksum { log, position, checksum: checksum.checksum }), cost);
     }
 
-    pub(super) fn handle_publishers(&mut self, publishers: &dunlin_wire::Publishers, cost: u64) {
+    pub(super) fn handle_publishers(&mut self, publishers: &dunlin_wire::PublisherStatus, cost: u64) {
         let Some(channel) = self.channels.get(&publishers.channel) else { return };
         if channel.state.is_replaced {
             return channel.refund(cost);
         }
-        let dunlin_wire::Publishers { connected, since_ns, last_append_ns, .. } = *publishers;
+        let dunlin_wire::PublisherStatus { connected, since_ns, last_append_ns, .. } = *publishers;
         let log = Arc::clone(&channel.log);
         channel.push_notice(
             Notice::Publishers(PublisherStatus { log, connected, since_ns, last_append_ns }),

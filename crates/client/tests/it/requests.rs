@@ -208,7 +208,7 @@ fn topics_are_listed_page_by_page() {
                 }
                 other => panic!("{other:?}"),
             });
-            let line = |name| TopicLine {
+            let line = |name| ListedTopic {
                 name,
                 pattern: name,
                 partitions: 1,
@@ -218,7 +218,7 @@ fn topics_are_listed_page_by_page() {
                 appended: 0,
                 subscribers: 0,
             };
-            let lines: Vec<TopicLine<'_>> = names.iter().map(|&name| line(name)).collect();
+            let lines: Vec<ListedTopic<'_>> = names.iter().map(|&name| line(name)).collect();
             link.send(FromNode::Topics(Topics { request, more, topics: MessageList::new(&lines) }));
         }
         let request = link.next(|message| match message {

@@ -19,7 +19,7 @@ use dunlin_tasks::{Destination, NewTask, PUBLISH, TaskCommand};
 use dunlin_topic::Subject;
 
 use super::{Action, TaskRule, User};
-use crate::control::{Consistency, Control};
+use crate::control::{Consistency, ControlGroup};
 use crate::error::TopicError;
 use crate::node::Node;
 use crate::refusal::Refused;
@@ -48,7 +48,7 @@ impl Node {
     pub(super) async fn permitted(
         &self,
         command: &ControlCommand<'_>,
-    ) -> Result<(Arc<Control>, Vec<u8>), Refused> {
+    ) -> Result<(Arc<ControlGroup>, Vec<u8>), Refused> {
         self.check_command(command).map_err(|error| Refused::from(&error))?;
         let control = self.control_async().await.map_err(|error| Refused::from(&error))?;
         let mut bytes = Vec::new();

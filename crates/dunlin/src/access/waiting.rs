@@ -16,7 +16,7 @@ use dunlin_control::ControlCommand;
 use tokio::sync::watch;
 
 use super::User;
-use crate::control::{Control, ControlError, block_on};
+use crate::control::{ControlGroup, ControlError, block_on};
 use crate::node::Node;
 use crate::refusal::Refused;
 
@@ -64,7 +64,7 @@ impl Node {
     }
 
     /// Makes the lease release the lock or leave the lock's queue, unless the user has received the permission again.
-    fn release_or_leave(&self, control: Arc<Control>, name: &[u8], lease: u64) {
+    fn release_or_leave(&self, control: Arc<ControlGroup>, name: &[u8], lease: u64) {
         let Some(user) = self.user().map(Arc::clone) else { return };
         let name = name.to_vec();
         self.0.waiters.run(move || {
@@ -102,7 +102,7 @@ impl Node {
 
 /// Removes a user's leases from the queues of those locks for which the user lacks the permission.
 async fn end_denied_waits(
-    control: &Control,
+    control: &ControlGroup,
     name: &str,
     user: impl Fn() -> Option<Arc<dyn User>>,
 ) -> Result<(), ControlError> {

@@ -9,7 +9,7 @@ use dunlin_journal::{Disk, MemoryDisk};
 use dunlin_raft::{RaftMember, RequestLane, ResponseFuture, Transport};
 
 use super::history::ChangeHistory;
-use super::{Control, ControlError, ControlLimits, block_on, refuse_members, with_room};
+use super::{ControlGroup, ControlError, ControlLimits, block_on, refuse_members, with_room};
 use crate::node::Node;
 
 /// The number of the cluster's only member.
@@ -26,7 +26,7 @@ impl Transport for NoPeers {
     }
 }
 
-impl Control {
+impl ControlGroup {
     /// Starts a cluster of one, in a directory or in memory. On return, the node leads and has applied its log. If
     /// `is_restored` is set, the files may be older than what clients have read, and revisions continue in a later
     /// epoch.
@@ -35,16 +35,16 @@ impl Control {
         disk_and_dir: Option<(Arc<dyn Disk>, &Path)>,
         mut limits: ControlLimits,
         is_restored: bool,
-    ) -> Result<Arc<Control>, ControlError> {
+    ) -> Result<Arc<ControlGroup>, ControlError> {
         let start = ControlError::from_start_error;
         let control = match disk_and_dir {
-            Some(disk_and_dir) => Control::open(node, ID, disk_and_dir, NoPeers, limits, true),
+            Some(disk_and_dir) => ControlGroup::open(node, ID, disk_and_dir, NoPeers, limits, true),
             None => {
                 limits.raft.log_bytes_max = limits.raft.log_bytes_max.min(LOG_BYTES_MAX_IN_MEMORY);
                 // A log in memory needs no reserve of disk space.
                 limits.raft.reserve_bytes = 0;
                 let (disk, dir) = (Arc::new(MemoryDisk::default()), Path::new("/control"));
-                Control::open(node, ID, (disk, dir), NoPeers, limits, false)
+                ControlGroup::open(node, ID, (disk, dir), NoPeers, limits, false)
             }
         };
         let control = control.map_err(start)?;

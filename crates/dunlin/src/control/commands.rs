@@ -17,7 +17,7 @@ use super::forward::{self, ForwardedRequest};
 use super::lock_waiters::LockOutcome;
 use super::machine::ControlMachine;
 use super::proposing::{self, PAUSE, RetryDeadline};
-use super::{Consistency, Control, ControlError};
+use super::{Consistency, ControlGroup, ControlError};
 
 /// The number of leases is limited to `state_bytes_max` divided by this number of bytes. This limit is at least
 /// [`LEASES_MIN`] and at most [`LEASES_MAX`].
@@ -33,7 +33,7 @@ const RESTORE_SKIPS: u64 = 1_000_000_000;
 /// Maximum number of leases or lock waits that one log entry ends.
 const BATCH_MAX: usize = 1_000;
 
-impl Control {
+impl ControlGroup {
     /// Proposes commands to the Raft group, through the leader if this node does not lead. The cluster applies these
     /// commands one after another, with no other command in between. Returns an encoded [`ControlOutcome`] for each
     /// command. Commands that certainly were not applied are retried for `answer_ms_max`.
@@ -42,7 +42,7 @@ impl Control {
         self.propose_decoded(commands).await
     }
 
-    /// Like [`Control::propose`], but without the check that the commands can be decoded.
+    /// Like [`ControlGroup::propose`], but without the check that the commands can be decoded.
     pub async fn propose_decoded(&self, commands: CommandBatch) -> Result<Vec<Bytes>, ControlError> {
         let group = self.group()?;
         let prepare = || self.prepare_term(&group);
@@ -60,7 +60,7 @@ impl Control {
         self.execute_encoded(&bytes).await
     }
 
-    /// Like [`Control::execute`], but for an encoded command.
+    /// Like [`ControlGroup::execute`], but for an encoded command.
     pub(crate) async fn execute_encoded(&self, command: &[u8]) -> Result<ControlReply, ControlError> {
         let mut commands = CommandBatch::default();
         commands.push(command);
@@ -69,7 +69,7 @@ impl Control {
         Ok(Result::from(outcome)?)
     }
 
-    /// Like [`Control::execute`], but for several commands, which are applied one after another with no other command
+    /// Like [`ControlGroup::execute`], but for several commands, which are applied one after another with no other command
     /// in between. Returns the result of each command.
     pub async fn execute_all(
         &self,
@@ -92,7 +92,7 @@ impl Control {
         proposing::catch_up(&*self.group()?, &*self.transport, self.retry_deadline()).await
     }
 
-    /// Like [`Control::catch_up`], but returns `false` after a short time if the node cannot reach a majority.
+    /// Like [`ControlGroup::catch_up`], but returns `false` after a short time if the node cannot reach a majority.
     pub(crate) async fn try_catch_up(&self) -> bool {
         match self.group() {
             Ok(group) => proposing::try_catch_up(&*group, &*self.transport).await,
@@ -176,7 +176,7 @@ impl Control {
         acquired.ok_or(ControlError::Unknown)
     }
 
-    /// Like [`Control::acquire`], but for an encoded command. Returns `None` if `cancelled` completes before the wait
+    /// Like [`ControlGroup::acquire`], but for an encoded command. Returns `None` if `cancelled` completes before the wait
     /// ends. When this function returns, the cluster either has applied the command or will never apply it.
     pub(crate) async fn acquire_by(
         &self,
@@ -317,7 +317,7 @@ fn queued_error(error: ControlError) -> ControlError {
 
 /// A caller at this node that waits for a lock. Dropping the value ends the wait.
 struct LockWait<'a> {
-    control: &'a Control,
+    control: &'a ControlGroup,
     name: &'a [u8],
     lease: u64,
     outcome: Option<tokio::sync::oneshot::Receiver<LockOutcome>>,

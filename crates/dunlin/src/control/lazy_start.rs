@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use dunlin_journal::{Disk, lacks_resource};
 
 use super::cluster_directory::{RESTORE_MEMBER, refuse_cluster_log};
-use super::{Control, ControlError};
+use super::{ControlGroup, ControlError};
 use crate::node::Node;
 use crate::storage::{Storage, part_mark};
 
@@ -21,7 +21,7 @@ const RETRY_PAUSE: Duration = Duration::from_secs(5);
 /// The node's membership in the Raft group for keys, leases and locks, once it was started.
 #[derive(Debug, Default)]
 pub(crate) struct LazyControl {
-    control: OnceLock<Arc<Control>>,
+    control: OnceLock<Arc<ControlGroup>>,
     /// A lock that is held while a thread starts the membership.
     starting: Mutex<()>,
     failure: StartFailure,
@@ -114,7 +114,7 @@ impl StartFailure {
 impl Node {
     /// Returns the node's membership in the Raft group for keys, leases and locks. If [`Node::set_control`] has not
     /// been called, the first call starts a cluster of one: in the data directory, or in memory if there is none.
-    pub fn control(&self) -> Result<&Arc<Control>, ControlError> {
+    pub fn control(&self) -> Result<&Arc<ControlGroup>, ControlError> {
         if let Some(control) = self.lazy_control().control.get() {
             return Ok(control);
         }
@@ -134,12 +134,12 @@ impl Node {
                 let log_dir = dir.join(DIR);
                 let start = |is_restored| {
                     let directory = Some((Arc::clone(disk), &*log_dir));
-                    Control::start_single_node(&self.unguarded(), directory, limits, is_restored)
+                    ControlGroup::start_single_node(&self.unguarded(), directory, limits, is_restored)
                 };
                 let logs = std::slice::from_ref(&log_dir);
                 self.lazy_control().failure.start_part((disk, dir), DIR, logs, start)
             }
-            None => (Control::start_single_node(&self.unguarded(), None, limits, false), false),
+            None => (ControlGroup::start_single_node(&self.unguarded(), None, limits, false), false),
         };
         self.lazy_control().failure.record(started.as_ref().err().cloned(), is_restored);
         let control = started?;
@@ -237,7 +237,7 @@ impl Node {
 
     /// Sets the node's membership in the Raft group for keys, leases and locks. Returns `false` if the node already has
     /// one.
-    pub fn set_control(&self, control: Arc<Control>) -> bool {
+    pub fn set_control(&self, control: Arc<ControlGroup>) -> bool {
         let _one_at_a_time = self.lazy_control().starting.lock().unwrap_or_else(PoisonError::into_inner);
         self.lazy_control().control.set(control).is_ok()
     }
@@ -253,7 +253,7 @@ impl Node {
     }
 
     /// The node's membership in the Raft group for keys, leases and locks, if it was started.
-    pub fn control_if_any(&self) -> Option<&Arc<Control>> {
+    pub fn control_if_any(&self) -> Option<&Arc<ControlGroup>> {
         self.lazy_control().control.get()
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use dunlin::raft::{FrozenMachine, RaftMember, Status};
 use dunlin::state::{ControlCommand, ControlReply, KeyOperation};
-use dunlin::{Consistency, Control, ControlError, TaskShard, TasksError};
+use dunlin::{Consistency, ControlGroup, ControlError, TaskShard, TasksError};
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
@@ -210,7 +210,7 @@ fn failed(error: &ControlError) -> AdminReply {
     AdminReply::Failed { why: error.to_string() }
 }
 
-pub(super) fn node_status(member: &ClusterMember, control: &Control, status: &Status) -> NodeStatus {
+pub(super) fn node_status(member: &ClusterMember, control: &ControlGroup, status: &Status) -> NodeStatus {
     let (revision, nodes) =
         control.with(|state| (state.revision(), records::nodes(state))).unwrap_or_default();
     let ids = |members: &[dunlin::raft::RaftMember]| members.iter().map(|member| member.id).collect();
@@ -236,7 +236,7 @@ pub(super) fn node_status(member: &ClusterMember, control: &Control, status: &St
 
 async fn create_token(
     member: &ClusterMember,
-    control: &Control,
+    control: &ControlGroup,
     ttl_ms: Option<u64>,
     reusable: bool,
 ) -> Result<AdminReply, AdminReply> {
@@ -304,7 +304,7 @@ async fn removal_obstacle(
 }
 
 /// Marks a node as removed in the table, and waits until the leader has removed the node's vote.
-async fn remove(member: &ClusterMember, control: &Control, node: u64) -> Result<AdminReply, AdminReply> {
+async fn remove(member: &ClusterMember, control: &ControlGroup, node: u64) -> Result<AdminReply, AdminReply> {
     let deadline = Instant::now() + CHANGE_TIMEOUT;
     while !mark_removed(member, control, node).await? {
         if Instant::now() > deadline {
@@ -329,7 +329,7 @@ async fn remove(member: &ClusterMember, control: &Control, node: u64) -> Result<
 
 /// Marks a node as removed in the table. Returns `false` if the node's entry changed at the same time, for example
 /// because the node wrote its addresses after its start. The caller must then retry.
-async fn mark_removed(member: &ClusterMember, control: &Control, node: u64) -> Result<bool, AdminReply> {
+async fn mark_removed(member: &ClusterMember, control: &ControlGroup, node: u64) -> Result<bool, AdminReply> {
     let failed = |error| failed(&error);
     let read = |state: &_| (records::node(state, node), records::nodes(state));
     let ((record, revision), all) = control.read(Consistency::Linearizable, read).await.map_err(failed)?;
@@ -358,7 +358,7 @@ async fn mark_removed(member: &ClusterMember, control: &Control, node: u64) -> R
 
 async fn transfer(
     member: &ClusterMember,
-    control: &Control,
+    control: &ControlGroup,
     status: &Status,
     to: Option<u64>,
 ) -> Result<AdminReply, AdminReply> {
@@ -396,7 +396,7 @@ async fn transfer(
 /// Transfers the lead to `to`; with `None`, tries the other voters in turn. Returns the new leader; `None` if no other
 /// node took over. Waits at most `time_limit` for each tried node.
 pub(super) async fn transfer_lead(
-    control: &Control,
+    control: &ControlGroup,
     to: Option<u64>,
     time_limit: Duration,
 ) -> Result<Option<u64>, ControlError> {

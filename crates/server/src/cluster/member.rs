@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use dunlin::raft::{RequestLane, Status};
-use dunlin::{Control, Leadership, Ownership, Tasks};
+use dunlin::{ControlGroup, Leadership, Ownership, Tasks};
 use tokio::io::{ReadHalf, WriteHalf, split};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -54,7 +54,7 @@ pub(crate) struct ClusterMember {
     pub(super) authority: CertificateAuthority,
     pub(super) secrets: ClusterTls,
     pub(super) links: LinkCounters,
-    control: OnceLock<Arc<Control>>,
+    control: OnceLock<Arc<ControlGroup>>,
     tasks: OnceLock<Arc<Tasks>>,
     ownership: OnceLock<Weak<Ownership>>,
     listener: OnceLock<ConnectionHandler>,
@@ -128,11 +128,11 @@ impl ClusterMember {
         &self.identity.cluster
     }
 
-    pub(super) fn control(&self) -> Option<&Arc<Control>> {
+    pub(super) fn control(&self) -> Option<&Arc<ControlGroup>> {
         self.control.get()
     }
 
-    pub(super) fn set_control(&self, control: Arc<Control>) {
+    pub(super) fn set_control(&self, control: Arc<ControlGroup>) {
         let _ = self.control.set(control);
     }
 

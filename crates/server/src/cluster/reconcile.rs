@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use dunlin::raft::{RaftMember, Status};
 use dunlin::state::{ControlCommand, ControlState, KeyOperation};
-use dunlin::{Consistency, Control, ControlError, TaskShard, Tasks, TasksError};
+use dunlin::{Consistency, ControlGroup, ControlError, TaskShard, Tasks, TasksError};
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -91,7 +91,7 @@ pub(super) async fn reconcile_groups(member: Arc<ClusterMember>) {
 /// Tries to transfer the lead of each Raft group that this node leads. The new leader is the first other voter that is
 /// ready; if no other voter is ready, nothing happens. Call this when this node's disk is full: a leader with a full
 /// disk refuses changes that enlarge the state.
-async fn transfer_leads(member: &ClusterMember, control: &Control, status: &Status) {
+async fn transfer_leads(member: &ClusterMember, control: &ControlGroup, status: &Status) {
     let is_leader = |status: &Status| status.leader == Some(status.id);
     let shards = || member.tasks().into_iter().flat_map(|tasks| tasks.shards());
     let leads_keys = is_leader(status);
@@ -161,7 +161,7 @@ async fn track_task_group(member: &ClusterMember, number: u8) {
 /// may have seen.
 ///
 /// If the restore is interrupted, the next start completes it.
-pub(super) async fn finish_restore(member: &ClusterMember, control: &Control) -> Result<(), ClusterError> {
+pub(super) async fn finish_restore(member: &ClusterMember, control: &ControlGroup) -> Result<(), ClusterError> {
     control.elect().await?;
     control.catch_up().await?;
     let read = |state: &ControlState| (records::next(state).0, records::keys(state));
@@ -188,7 +188,7 @@ pub(super) async fn finish_restore(member: &ClusterMember, control: &Control) ->
 }
 
 /// Updates this node's entry in the cluster's table, if its address or start is missing there.
-async fn announce(member: &Arc<ClusterMember>, control: &Control) -> Result<(), ControlError> {
+async fn announce(member: &Arc<ClusterMember>, control: &ControlGroup) -> Result<(), ControlError> {
     let identity = &member.identity;
     let (known, revision) = control.with(|state| records::node(state, identity.node))?;
     let removed = known.as_ref().and_then(|record| record.removed.clone());
@@ -266,13 +266,13 @@ macro_rules! impl_raft_group {
         }
     )*};
 }
-impl_raft_group!(Control TaskShard);
+impl_raft_group!(ControlGroup TaskShard);
 
 /// Changes the members of the task shards' Raft groups until they match the table. One node begins these groups, once
 /// in the cluster's life. From then on, each group's leader changes its members.
 async fn reconcile_tasks(
     tasks: &Tasks,
-    control: &Control,
+    control: &ControlGroup,
     status: &Status,
     table: &[NodeRecord],
 ) -> Result<(), String> {
@@ -298,7 +298,7 @@ async fn reconcile_tasks(
 
 async fn reconcile_shard(
     shard: &TaskShard,
-    control: &Control,
+    control: &ControlGroup,
     begins: bool,
     table: &[NodeRecord],
 ) -> Result<(), String> {
@@ -320,7 +320,7 @@ async fn reconcile_shard(
 
 /// Waits until the table marks the node as removed. The leader then stops waiting for the node to catch up, because a
 /// removed node may be down for ever.
-async fn wait_until_removed(control: &Control, node: u64) {
+async fn wait_until_removed(control: &ControlGroup, node: u64) {
     let is_removed = |record: NodeRecord| record.removed.is_some();
     while !control.with(|state| records::node(state, node).0).is_ok_and(|found| found.is_some_and(is_removed))
     {
@@ -333,7 +333,7 @@ async fn wait_until_removed(control: &Control, node: u64) {
 async fn reconcile_members(
     group: &impl RaftGroup,
     name: &str,
-    control: &Control,
+    control: &ControlGroup,
     status: &Status,
     table: &[NodeRecord],
 ) -> Result<(), String> {

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use dunlin::state::{ControlCommand, ControlState, KeyEvents};
 use dunlin::topic::{Event, Notice, OnGap, Start, Subscribe, SubscribeOptions, Subscriber, WaitStrategy};
 use dunlin::{
-    ClusterCommandError, Consistency, Control, ControlError, KV, Node, Ownership, OwnershipLimits,
+    ClusterCommandError, Consistency, ControlGroup, ControlError, KV, Node, Ownership, OwnershipLimits,
     TopicError, block_on,
 };
 use dunlin_client::tls::TlsOptions;
@@ -57,7 +57,7 @@ pub(super) struct ClusterTopics {
 /// Follows the agreed owners and applies them to this node's topics.
 struct OwnershipFollower {
     member: Weak<ClusterMember>,
-    control: Arc<Control>,
+    control: Arc<ControlGroup>,
     /// The revision of the last change that was applied.
     revision: AtomicU64,
     ended: AtomicBool,
@@ -68,7 +68,7 @@ impl ClusterTopics {
     pub(super) fn start(
         node: &Node,
         member: &Arc<ClusterMember>,
-        control: &Arc<Control>,
+        control: &Arc<ControlGroup>,
         limits: OwnershipLimits,
     ) -> Result<ClusterTopics, ClusterError> {
         let id = member.identity.node;
@@ -350,7 +350,7 @@ mod tests {
     use super::*;
 
     /// Makes node 2 a member of the cluster, with a lease.
-    fn enlist(control: &Control) {
+    fn enlist(control: &ControlGroup) {
         let granted = block_on(control.execute(&ControlCommand::Grant { ttl_ms: 24 * 3_600_000 })).unwrap();
         let ControlReply::Granted { lease, .. } = granted else { panic!("{granted:?}") };
         block_on(control.execute(&ControlCommand::Enlist { node: 2, lease, value: b"" })).unwrap();

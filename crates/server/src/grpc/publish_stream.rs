@@ -21,7 +21,7 @@ use super::unfold::unfold;
 use crate::access::{Admission, pause};
 use crate::append::with_epoch_change;
 use crate::shared::STOP;
-use v1::publish_stream_response::Refused as RefusedRecord;
+use v1::publish_stream_response::RefusedRecord;
 
 /// Maximum number of messages that one response acknowledges.
 const MESSAGES_MAX: usize = 64;

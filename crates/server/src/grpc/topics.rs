@@ -69,8 +69,8 @@ pub(super) async fn describe(
     })
 }
 
-fn topic_line(topic: &Topic, TopicFigures { owner, clients }: TopicFigures) -> v1::TopicLine {
-    v1::TopicLine {
+fn topic_line(topic: &Topic, TopicFigures { owner, clients }: TopicFigures) -> v1::ListedTopic {
+    v1::ListedTopic {
         name: topic.name().to_owned(),
         pattern: topic.pattern().to_owned(),
         partitions: topic.config().partitions.into(),

@@ -102,7 +102,7 @@ fn event(notice: &Notice) -> Option<Event> {
             position: Some(position(&sum.log, sum.position)),
             checksum: sum.checksum,
         }),
-        Notice::Publishers(publishers) => Event::Publishers(v1::Publishers {
+        Notice::Publishers(publishers) => Event::Publishers(v1::PublisherStatus {
             topic: publishers.log.topic.clone(),
             partition: publishers.log.partition.into(),
             connected: publishers.connected,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     AHEAD, BUCKETS, CLASSES, ENLISTED, EnlistedWorkerEntry, ExtendedSnapshotHeader, HEAD, HEAD_AHEAD, LANES,
     NAMES, NEEDS, NeededLabelsEntry, POLICIES, POOLS, PoolTraitsEntry, RESERVED, RateBucketEntry,
-    ReservedWorkerEntry, SCHEDULES, SnapshotHeader, TASKS, TENANTS, TRAITS, TaskClassEntry, TasksAheadEntry,
+    ReservedWorkerEntry, SCHEDULES, SnapshotHeader, TASKS, TENANTS, TRAITS, TaskClassEntry, WorkerPrefetchEntry,
     WORKERS, WorkerPoolEntry, counts,
 };
 use crate::error::TaskDecodeError;
@@ -110,7 +110,7 @@ impl StateRestore {
                 check(state.groups.insert((tenant, limit, value), group).is_none(), "rates")?;
             }
             AHEAD => {
-                let TasksAheadEntry { worker, ahead } = TasksAheadEntry::read(fields)?;
+                let WorkerPrefetchEntry { worker, ahead } = WorkerPrefetchEntry::read(fields)?;
                 check(state.ahead.insert(worker, ahead).is_none(), "workers")?;
             }
             NEEDS => {

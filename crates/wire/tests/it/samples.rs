@@ -194,7 +194,7 @@ pub fn for_each_from_client(values: &SampleValues, mut visit: impl FnMut(FromCli
     }));
     visit(FromClient::Resync(Resync { channel: number, state: values.flag, after: values.position() }));
     let settings = [Setting { name: "fold", value: &values.name }, Setting { name: &values.text, value: "" }];
-    visit(FromClient::CreateTopicWith(CreateTopicWith {
+    visit(FromClient::CreateTopicWithSettings(CreateTopicWithSettings {
         request: number,
         or_same: values.flag,
         config: values.config(),
@@ -258,7 +258,7 @@ pub fn for_each_from_node(values: &SampleValues, mut visit: impl FnMut(FromNode<
         keeps_state: !values.flag,
     }));
     let (since_ns, last_append_ns) = (values.seq, values.flag.then_some(values.seq));
-    visit(FromNode::Publishers(Publishers {
+    visit(FromNode::Publishers(PublisherStatus {
         channel: number,
         connected: values.flag,
         since_ns,
@@ -351,7 +351,7 @@ fn visit_subscription_messages(values: &SampleValues, visit: &mut impl FnMut(Fro
 }
 
 fn visit_topic_messages(values: &SampleValues, visit: &mut impl FnMut(FromNode<'_>)) {
-    let line = TopicLine {
+    let line = ListedTopic {
         name: &values.name,
         pattern: &values.text,
         partitions: values.small_number,

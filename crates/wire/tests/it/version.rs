@@ -1,6 +1,6 @@
 use dunlin_wire::{
     DecodeOutcome, Decoder, DecoderLimits, ErrorCode, FromClient, FromNode, MessageList, Position, Preamble,
-    Publishers, Resync, Settle, VERSION, VERSION_MIN, WireError,
+    PublisherStatus, Resync, Settle, VERSION, VERSION_MIN, WireError,
 };
 
 #[test]
@@ -29,7 +29,7 @@ fn decoder_of_an_older_version_refuses_newer_client_messages() {
 
 #[test]
 fn protocol_version_4_has_no_publisher_notice() {
-    let publishers = Publishers { channel: 1, connected: false, since_ns: 2, last_append_ns: Some(1) };
+    let publishers = PublisherStatus { channel: 1, connected: false, since_ns: 2, last_append_ns: Some(1) };
     let decode = |version| {
         let (mut bytes, mut decoder) = (Vec::new(), Decoder::new(DecoderLimits::default()));
         FromNode::Publishers(publishers).encode(&mut bytes);

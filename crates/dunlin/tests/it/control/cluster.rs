@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use dunlin::state::{ControlCommand, ControlQuery, ControlQueryResult, ControlRefusal, ControlReply};
 use dunlin::topic::{Position, Start, SubscribeError, SubscribeOptions};
-use dunlin::{Consistency, Control, ControlError, KV, block_on};
+use dunlin::{Consistency, ControlGroup, ControlError, KV, block_on};
 use dunlin_wait::POLL;
 
 use super::nodes::*;
@@ -338,7 +338,7 @@ fn late_release_of_a_lock_does_not_end_a_new_wait() {
         let node = cluster.nodes[&id].clone();
         std::thread::spawn(move || block_on(node.control().unwrap().acquire(b"gate", lease, b"")))
     };
-    let waits = |control: &Control, lease| {
+    let waits = |control: &ControlGroup, lease| {
         until("it waits", || {
             control.with(|state| state.lease(lease).is_some_and(|lease| lease.waits == 1)).unwrap()
         });

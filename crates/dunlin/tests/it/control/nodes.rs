@@ -11,7 +11,7 @@ use dunlin::journal::MemoryDisk;
 use dunlin::raft::{RaftMember, RequestLane, ResponseFuture, Transport};
 use dunlin::state::{ControlCommand, ControlReply, KeyEvent, KeyEvents};
 use dunlin::topic::{self, Notice, Start, Subscribe, SubscribeOptions, Subscriber};
-use dunlin::{Config, Control, ControlError, ControlLimits, KV, Node, block_on};
+use dunlin::{Config, ControlGroup, ControlError, ControlLimits, KV, Node, block_on};
 pub use dunlin_wait::until;
 use dunlin_wait::{Deadline, find};
 
@@ -26,7 +26,7 @@ pub fn put(key: &'static str, value: &'static str) -> ControlCommand<'static> {
     ControlCommand::Put { key: key.as_bytes(), value: value.as_bytes(), lease: 0 }
 }
 
-pub fn grant(control: &Control, ttl_ms: u64) -> u64 {
+pub fn grant(control: &ControlGroup, ttl_ms: u64) -> u64 {
     match block_on(control.execute(&ControlCommand::Grant { ttl_ms })).unwrap() {
         ControlReply::Granted { lease, .. } => lease,
         other => panic!("{other:?}"),
@@ -87,7 +87,7 @@ fn event_text(event: &topic::Event<'_>) -> String {
 /// The links between the nodes, and the faults of these links.
 #[derive(Default)]
 struct Network {
-    nodes: BTreeMap<u64, Weak<Control>>,
+    nodes: BTreeMap<u64, Weak<ControlGroup>>,
     cut: BTreeSet<(u64, u64)>,
     /// Nodes to which no log entries are delivered.
     behind: BTreeSet<u64>,
@@ -158,7 +158,7 @@ impl TestCluster {
         let (node, control) = find("the node's log is free", || {
             let transport = TestTransport { from: id, network: Arc::clone(&self.network) };
             let node = Node::start(Config::default()).unwrap();
-            match Control::start_member(&node, id, disk.clone(), dir, transport, self.limits) {
+            match ControlGroup::start_member(&node, id, disk.clone(), dir, transport, self.limits) {
                 Ok(control) => Some((node, control)),
                 // The node may still be handling a request from before its stop. Its log stays locked until then.
                 Err(error) if error.to_string().contains("is being written") => None,
@@ -170,7 +170,7 @@ impl TestCluster {
         self.nodes.insert(id, node);
     }
 
-    pub fn control(&self, id: u64) -> &Control {
+    pub fn control(&self, id: u64) -> &ControlGroup {
         self.nodes[&id].control().unwrap()
     }
 

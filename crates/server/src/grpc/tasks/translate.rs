@@ -137,7 +137,7 @@ pub(super) fn info(task: &TaskView, now_ms: u64) -> v1::TaskInfo {
 }
 
 fn policy(retry: &RetryPolicy) -> v1::RetryPolicy {
-    let bounds = |base_ms, cap_ms| v1::retry_policy::Bounds { base_ms, cap_ms };
+    let bounds = |base_ms, cap_ms| v1::retry_policy::BackoffBounds { base_ms, cap_ms };
     let delay = match retry.backoff {
         Backoff::Fixed { delay_ms } => Delay::FixedMs(delay_ms),
         Backoff::Exponential { base_ms, cap_ms } => Delay::Exponential(bounds(base_ms, cap_ms)),

@@ -115,13 +115,13 @@ pub(super) struct JsonTask<'a> {
 struct RawRetry {
     retries: u16,
     fixed_ms: Option<u32>,
-    exponential: Option<Bounds>,
-    decorrelated: Option<Bounds>,
+    exponential: Option<BackoffBounds>,
+    decorrelated: Option<BackoffBounds>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Bounds {
+struct BackoffBounds {
     base_ms: u32,
     cap_ms: u32,
 }
@@ -186,8 +186,8 @@ impl RawRetry {
         let backoff = match (self.fixed_ms, self.exponential, self.decorrelated) {
             (None, None, None) => RetryPolicy::default().backoff,
             (Some(delay_ms), None, None) => Backoff::Fixed { delay_ms },
-            (None, Some(Bounds { base_ms, cap_ms }), None) => Backoff::Exponential { base_ms, cap_ms },
-            (None, None, Some(Bounds { base_ms, cap_ms })) => Backoff::Decorrelated { base_ms, cap_ms },
+            (None, Some(BackoffBounds { base_ms, cap_ms }), None) => Backoff::Exponential { base_ms, cap_ms },
+            (None, None, Some(BackoffBounds { base_ms, cap_ms })) => Backoff::Decorrelated { base_ms, cap_ms },
             _ => {
                 return Err(Problem::bad_request(
                     "retry: set only one of fixed_ms, exponential and decorrelated",

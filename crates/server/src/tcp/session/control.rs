@@ -20,7 +20,7 @@ use dunlin::raft::CommandBatch;
 use dunlin::state::{ControlCommand, ControlOutcome, ControlQuery};
 use dunlin::topic::{MemoryBudget, MemoryCharge, Waiter};
 use dunlin::wire::{self, ControlKind, ControlResult, FromNode, RequestRefused, U32PrefixedBytes};
-use dunlin::{Control, ControlError, Refused};
+use dunlin::{ControlGroup, ControlError, Refused};
 use tokio::task::AbortHandle;
 
 use super::outbound::protocol;
@@ -186,7 +186,7 @@ impl Session {
         Ok(())
     }
 
-    fn cluster(&self) -> Result<Arc<Control>, Refused> {
+    fn cluster(&self) -> Result<Arc<ControlGroup>, Refused> {
         self.node.control().map(Arc::clone).map_err(|error| Refused::from(&error))
     }
 

@@ -8,7 +8,7 @@ use std::io;
 use std::task::{Context, Poll};
 
 use dunlin::topic::{Notice, ReadOutcome, SkipBudget};
-use dunlin::wire::{Advance, Checksum, Deleted, EpochChanged, FromNode, GapMessage, Lagging, Publishers};
+use dunlin::wire::{Advance, Checksum, Deleted, EpochChanged, FromNode, GapMessage, Lagging, PublisherStatus};
 
 use super::pace::WritePacer;
 use super::plan::{WritePlan, WriteScratch};
@@ -359,7 +359,7 @@ fn notice_to_wire(channel: u32, notice: &Notice) -> Option<FromNode<'static>> {
             let (position, checksum) = (position_to_wire(sum.position), sum.checksum);
             FromNode::Checksum(Checksum { channel, position, checksum })
         }
-        Notice::Publishers(publishers) => FromNode::Publishers(Publishers {
+        Notice::Publishers(publishers) => FromNode::Publishers(PublisherStatus {
             channel,
             connected: publishers.connected,
             since_ns: publishers.since_ns,

@@ -57,7 +57,7 @@ impl Session {
             FromClient::Leave => self.begin_closing(),
             FromClient::Follow(follow) => self.follow(follow),
             FromClient::Resync(resync) => self.resync(resync),
-            FromClient::CreateTopicWith(create) => self.create_topic_with(&create),
+            FromClient::CreateTopicWithSettings(create) => self.create_topic_with_settings(&create),
             FromClient::DescribeSettings(describe) => self.describe_settings(describe),
             FromClient::Hello(_) => self.fail(&protocol("HELLO was already sent")),
             FromClient::Publish(_) => {}
@@ -86,7 +86,7 @@ pub(super) fn work_of(message: &FromClient<'_>) -> usize {
         | FromClient::Unsubscribe { .. }
         | FromClient::JoinGroup(_)
         | FromClient::CreateTopic(_)
-        | FromClient::CreateTopicWith(_)
+        | FromClient::CreateTopicWithSettings(_)
         | FromClient::DeleteTopic(_)
         | FromClient::ListTopics(_)
         | FromClient::DescribeTopic(_)

@@ -43,7 +43,7 @@ impl Session {
         let is_complete = matches!(
             message,
             FromClient::CreateTopic(_)
-                | FromClient::CreateTopicWith(_)
+                | FromClient::CreateTopicWithSettings(_)
                 | FromClient::DeleteTopic(_)
                 | FromClient::ListTopics(_)
                 | FromClient::DescribeTopic(_)
@@ -90,7 +90,7 @@ impl Session {
                     .then(|| node.create_topic_async(create.config.name, config, create.or_same))
                     .and_then(preparation)
             }
-            FromClient::CreateTopicWith(create) => {
+            FromClient::CreateTopicWithSettings(create) => {
                 let config =
                     self.config_with_settings(create).ok().filter(|config| !node.creates_at_once(config))?;
                 preparation(node.create_topic_async(create.config.name, config, create.or_same))

@@ -8,8 +8,8 @@ use dunlin::topic::{
     SubscriberInfo, Topic, TopicConfig,
 };
 use dunlin::wire::{
-    CreateTopic, CreateTopicWith, ErrorCode, FromNode, GroupKind, GroupState, ListTopics, LogState,
-    MessageList, NamedTopic, RequestRefused, Setting, Settings, SubscriberState, TopicLine, TopicState,
+    CreateTopic, CreateTopicWithSettings, ErrorCode, FromNode, GroupKind, GroupState, ListTopics, LogState,
+    MessageList, NamedTopic, RequestRefused, Setting, Settings, SubscriberState, ListedTopic, TopicState,
     Topics, UNKNOWN, UNKNOWN_COUNT,
 };
 use dunlin::{GroupInfo, Refused, RefusedTopic, TopicError, TopicFuture};
@@ -50,7 +50,7 @@ impl Session {
         config_from_wire(&create.config, &self.node.config().topic)
     }
 
-    pub(super) fn create_topic_with(&mut self, create: &CreateTopicWith<'_>) {
+    pub(super) fn create_topic_with_settings(&mut self, create: &CreateTopicWithSettings<'_>) {
         let created = self.prepared.take().unwrap_or_else(|| {
             let created = self
                 .config_with_settings(create)
@@ -62,7 +62,7 @@ impl Session {
 
     pub(super) fn config_with_settings(
         &self,
-        create: &CreateTopicWith<'_>,
+        create: &CreateTopicWithSettings<'_>,
     ) -> Result<TopicConfig, TopicError> {
         let mut config = config_from_wire(&create.config, &self.node.config().topic);
         if create.config.retain_bytes == 0 && create.settings.iter().any(|setting| setting.name == DURABLE) {
@@ -391,8 +391,8 @@ fn durable_settings_of(topic: &Topic, is_here: bool) -> Vec<(String, String)> {
 }
 
 /// Creates the list's line for a topic that could not be opened. The line states 0 partitions.
-fn refused_topic_line(refused: &RefusedTopic) -> TopicLine<'_> {
-    TopicLine {
+fn refused_topic_line(refused: &RefusedTopic) -> ListedTopic<'_> {
+    ListedTopic {
         name: &refused.name,
         pattern: &refused.pattern,
         partitions: 0,
@@ -404,8 +404,8 @@ fn refused_topic_line(refused: &RefusedTopic) -> TopicLine<'_> {
     }
 }
 
-fn topic_line<'t>(topic: &'t Topic, TopicFigures { owner, clients }: &TopicFigures) -> TopicLine<'t> {
-    TopicLine {
+fn topic_line<'t>(topic: &'t Topic, TopicFigures { owner, clients }: &TopicFigures) -> ListedTopic<'t> {
+    ListedTopic {
         name: topic.name(),
         pattern: topic.pattern(),
         partitions: topic.config().partitions,
