@@ -13,6 +13,7 @@ use super::{CONTROL_BYTES_MAX, NatsScratch, Session};
 use crate::session::pace::WritePacer;
 use crate::session::pieces::WRITE_BYTES_MAX;
 use crate::session::scratch::Scratch;
+use crate::session::turn::CHANNELS_PER_WRITE_MIN;
 use crate::session::{ConnectionLost, RoundProgress};
 
 /// Maximum number of channels that share a write.
@@ -84,12 +85,12 @@ impl Session {
     fn select_channels(&mut self, selected: &mut Vec<u32>, pace: &WritePacer) {
         selected.clear();
         let mut skips = SkipBudget::default();
-        for _ in 0..self.channel_queue.len() {
+        for examined in 0..self.channel_queue.len() {
             if self.is_closing()
                 || selected.len() == WRITE_CHANNELS_MAX
                 || self.outbound.control.len() > CONTROL_BYTES_MAX
                 || skips.is_spent()
-                || self.delivery.is_spent()
+                || examined >= CHANNELS_PER_WRITE_MIN && self.delivery.is_spent()
             {
                 break;
             }

@@ -16,6 +16,7 @@ use super::scratch::Scratch;
 use super::translate::position_to_wire;
 use super::{CONTROL_BYTES_MAX, ConnectionLost, RoundProgress, Session};
 use crate::session::pieces::WRITE_BYTES_MAX;
+use crate::session::turn::CHANNELS_PER_WRITE_MIN;
 
 /// Maximum number of channels whose records are in one write.
 const WRITE_CHANNELS_MAX: usize = 16;
@@ -87,15 +88,15 @@ impl Session {
     /// records, adds the notice to the output.
     fn select_channels(&mut self, selected: &mut Vec<u32>, pace: &WritePacer) {
         selected.clear();
-        if self.is_closing() || !self.announcing.is_empty() {
+        if self.is_closing() {
             return;
         }
         let mut skips = SkipBudget::default();
-        for _ in 0..self.channel_queue.len() {
+        for examined in 0..self.channel_queue.len() {
             if selected.len() == WRITE_CHANNELS_MAX
                 || self.outbound.control.len() > CONTROL_BYTES_MAX
                 || skips.is_spent()
-                || self.delivery.is_spent()
+                || examined >= CHANNELS_PER_WRITE_MIN && self.delivery.is_spent()
             {
                 break;
             }
