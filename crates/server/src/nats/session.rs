@@ -175,8 +175,7 @@ pub(crate) struct Session {
     members: HashMap<u32, Box<QueueMember>>,
     /// Queue group members that may have records to deliver, in the order in which they are served.
     member_queue: VecDeque<u32>,
-    /// Whether the members' last deliveries filled the output or spent the turn. The channels then write before the
-    /// members deliver more.
+    /// Whether the members' last deliveries filled the output. The channels then write before the members deliver more.
     is_channels_turn: bool,
     /// The last number that was assigned to a subscription, channel or member.
     number_last: u32,

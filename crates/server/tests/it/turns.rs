@@ -225,6 +225,27 @@ fn large_subscription_does_not_delay_records_of_another_subscription() {
 }
 
 #[test]
+fn large_subscription_does_not_delay_records_of_a_group_member() {
+    let (node, server) = serve();
+    create_topics(&node);
+    node.publisher("jobs").unwrap().publish("x").unwrap();
+    let mut bytes = join(1, "jobs", "g");
+    subscribe_to_all(2).encode(&mut bytes);
+    let mut peer = Peer::connect(&server);
+    peer.stream.write_all(&bytes).unwrap();
+    let mut next = || {
+        peer.next(|message| match message {
+            FromNode::Subscribed(subscribed) => Some(("subscribed", subscribed.subscription)),
+            FromNode::Deliver(_) => Some(("record", 1)),
+            _ => None,
+        })
+    };
+    assert_eq!(next(), Some(("subscribed", 1)));
+    assert_eq!(next(), Some(("record", 1)));
+    assert_eq!(next(), Some(("subscribed", 2)));
+}
+
+#[test]
 fn end_of_a_nats_queue_subscription_to_many_topics_does_not_delay_another_session() {
     let (node, server) = serve_nats(|_| {});
     let create = |name: String| node.create_topic(&name, TopicConfig::default(), false).unwrap();

@@ -164,12 +164,12 @@ impl Session {
         Ok(())
     }
 
-    /// Delivers records to the queued members, in turn.
+    /// Delivers records to the queued members, in turn, as far as this turn allows, and to at least one of them.
     pub(super) fn deliver_to_members(&mut self) {
-        for _ in 0..self.member_queue.len() {
+        for served in 0..self.member_queue.len() {
             if self.is_closing()
                 || self.outbound.control.len() > CONTROL_BYTES_MAX
-                || self.delivery.is_spent()
+                || served > 0 && self.delivery.is_spent()
             {
                 return;
             }
@@ -195,9 +195,9 @@ impl Session {
         }
     }
 
-    /// Delivers the records that a membership of an ending subscription has received, and ends the membership. If another
-    /// node owns the topic, the membership ends when the owner's last records have arrived. If this node owns the topic,
-    /// it ends at once, or, if the output is full, after up to [`DELIVERY_RECORDS_MAX`] more records.
+    /// Delivers the records that a membership of an ending subscription has received, and ends the membership. If
+    /// another node owns the topic, the membership ends when the owner's last records have arrived. If this node owns
+    /// the topic, it ends at once, or, if the output is full, after up to [`DELIVERY_RECORDS_MAX`] more records.
     pub(super) fn finish_member(&mut self, number: u32) {
         let mut outcome = DeliveryOutcome::More;
         while self.outbound.control.len() <= CONTROL_BYTES_MAX && matches!(outcome, DeliveryOutcome::More) {
