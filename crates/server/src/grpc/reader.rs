@@ -15,7 +15,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dunlin::topic::{
-    ConsumeMode, Cursor, Filter, Log, MemoryCharge, NewLogs, Notice, Position, ReadOutcome,
+    ConsumeMode, Cursor, Filter, Log, MemoryCharge, NewLogs, Notice, Pattern, Position, ReadOutcome,
     RecordSpanContent, SkipBudget, Snapshot, Start, SubscribeError, SubscribeOptions, Waiter,
 };
 use dunlin::wire::ErrorCode;
@@ -57,6 +57,8 @@ pub(super) type ResumePositions = HashMap<(String, u16), Position>;
 #[derive(Debug)]
 pub(super) struct ReaderSetup {
     pub(super) options: SubscribeOptions,
+    pub(super) patterns: Vec<Pattern>,
+    /// The existing logs, each of them once.
     pub(super) logs: Vec<(Arc<Log>, Option<Filter>)>,
     pub(super) newcomers: Option<Arc<NewLogs>>,
     pub(super) resumed: Option<ResumePositions>,
@@ -71,6 +73,9 @@ pub(super) struct ReaderSetup {
 #[derive(Debug)]
 pub(super) struct SubscriptionReader {
     options: SubscribeOptions,
+    /// The patterns of the subjects to read. If there are several, a log of a new topic can be in `newcomers` once for
+    /// each of them.
+    patterns: Vec<Pattern>,
     /// The subscription's logs. A log notifies the waiter with its index in this list as the token.
     channels: Vec<Option<Box<Channel>>>,
     /// Logs whose start positions are not known yet, perhaps because another node must find them.
@@ -82,6 +87,8 @@ pub(super) struct SubscriptionReader {
     /// The logs that have notified the subscription, and are not in the queue yet.
     woken: VecDeque<u32>,
     newcomers: Option<Arc<NewLogs>>,
+    /// The numbers of the newest topic's logs, if there are several patterns.
+    newest: Vec<u64>,
     resumed: Option<ResumePositions>,
     waiter: Arc<Waiter>,
     channels_max: usize,
@@ -121,6 +128,7 @@ impl SubscriptionReader {
     pub(super) async fn new(setup: ReaderSetup) -> Result<SubscriptionReader, Refused> {
         let ReaderSetup {
             options,
+            patterns,
             logs,
             newcomers,
             resumed,
@@ -132,6 +140,7 @@ impl SubscriptionReader {
         } = setup;
         let mut reader = SubscriptionReader {
             options,
+            patterns,
             channels: Vec::with_capacity(logs.len()),
             opening: Vec::new(),
             held: Vec::new(),
@@ -139,6 +148,7 @@ impl SubscriptionReader {
             queue: VecDeque::new(),
             woken: VecDeque::new(),
             newcomers,
+            newest: Vec::new(),
             resumed,
             waiter,
             channels_max,
@@ -151,7 +161,7 @@ impl SubscriptionReader {
         };
         for (opened, (log, filter)) in logs.into_iter().enumerate() {
             let start = reader.start_of(&log);
-            reader.open(log, filter, start)?;
+            reader.open(log, filter, start, false)?;
             pause_after(opened).await;
         }
         for (added, (_, opening)) in std::mem::take(&mut reader.opening).into_iter().enumerate() {
@@ -180,13 +190,18 @@ impl SubscriptionReader {
         }
     }
 
-    fn open(&mut self, log: Arc<Log>, filter: Option<Filter>, start: Start) -> Result<(), Refused> {
+    fn open(
+        &mut self,
+        log: Arc<Log>,
+        filter: Option<Filter>,
+        start: Start,
+        is_new: bool,
+    ) -> Result<(), Refused> {
         if self.open_channels + self.opening.len() + self.held.len() >= self.channels_max {
             return Err(Refused::limit("channels_max", self.channels_max as u64));
         }
-        // The options for new logs apply to logs that are added later, and to all logs of a resumed subscription.
-        let late =
-            (self.announced.is_none() || self.resumed.is_some()).then(|| self.options.for_new_log(&log).0);
+        // The options for new logs also apply to all logs of a resumed subscription.
+        let late = (is_new || self.resumed.is_some()).then(|| self.options.for_new_log(&log).0);
         let options = late.as_ref().unwrap_or(&self.options);
         let node = &self.registration.shared().node;
         let cursor = node.open_cursor(Arc::clone(&log), options, start, filter, ConsumeMode::Reads);
@@ -320,13 +335,33 @@ impl SubscriptionReader {
         }
         let arrived = self.newcomers.as_ref().filter(|_| has_new_logs).map(|newcomers| newcomers.take());
         for (log, filter) in arrived.into_iter().flatten() {
+            let Some(filter) = self.filter_of_new(&log, filter) else { continue };
             let start = match &self.resumed {
                 Some(_) => self.start_of(&log),
                 None => self.options.for_new_log(&log).1,
             };
-            self.open(log, filter, start)?;
+            self.open(log, filter, start, true)?;
         }
         Ok(())
+    }
+
+    /// The filter for a log of a new topic, which selects the subjects of all patterns; `filter` is that of one
+    /// pattern. Returns `None` if the log has arrived before, because of another pattern. The logs of a topic arrive
+    /// one after another, without other topics in between.
+    fn filter_of_new(&mut self, log: &Log, filter: Option<Filter>) -> Option<Option<Filter>> {
+        if self.patterns.len() <= 1 {
+            return Some(filter);
+        }
+        if self.newest.contains(&log.number()) {
+            return None;
+        }
+        if log.name().partition == 0 {
+            self.newest.clear();
+        }
+        self.newest.push(log.number());
+        let node = self.registration.node();
+        let of_patterns = self.patterns.iter().filter_map(|pattern| node.readable_filter(pattern, log));
+        Some(Filter::any_of(std::iter::once(filter).chain(of_patterns).collect()))
     }
 
     fn write_start_positions(&mut self, out: &mut OutgoingMessages, writer: &mut impl EventWriter) {

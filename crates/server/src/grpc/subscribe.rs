@@ -1,11 +1,12 @@
 //! Starts the subscription that a client's request describes.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use dunlin::topic::{NewLogs, Pattern, Position, Start, SubscribeOptions, WaitStrategy, Waiter};
+use dunlin::topic::{Filter, Log, NewLogs, Pattern, Position, Start, SubscribeOptions, WaitStrategy, Waiter};
 use dunlin::wire::ErrorCode;
-use dunlin::{Inbox, MissingTopicPolicy, Refused, log_of_position};
+use dunlin::{Inbox, LogsToRead, MissingTopicPolicy, Refused, log_of_position};
 use v1::start::At;
 
 use super::connection::GrpcConnection;
@@ -64,7 +65,7 @@ pub(super) async fn begin(
     let waiter = Waiter::new();
     let validity = connection.login.as_ref().map(SubscriptionAccess::of);
     let registration = connection.register_stream(&waiter)?;
-    let (mut logs, mut newcomers, mut owns_all) = (Vec::new(), None, true);
+    let (mut logs, mut newcomers) = (Vec::new(), None::<Arc<NewLogs>>);
     let mut patterns = Vec::with_capacity(subjects.len());
     for subject in subjects {
         let pattern =
@@ -84,18 +85,23 @@ pub(super) async fn begin(
         logs.extend(selected.logs);
         // A request may have many subjects.
         tokio::task::yield_now().await;
-        owns_all &= matches!(logs.as_slice(), [(log, _)] if connection.node.owns_all_of(log, &pattern));
         patterns.push(pattern);
+    }
+    if patterns.len() > 1 {
+        logs = each_once(logs, newcomers.as_deref());
     }
     options.is_literal = patterns.iter().all(Pattern::is_literal);
     if let Some(resumed) = &mut resumed
         && let Some(position) = resumed.remove(&(String::new(), 0))
     {
+        let owns_all = |log: &Log| patterns.iter().all(|pattern| connection.node.owns_all_of(log, pattern));
+        let owns_all = matches!(logs.as_slice(), [(log, _)] if owns_all(log));
         let log_key = log_of_position(&patterns, &logs, newcomers.is_some() && !owns_all);
         resumed.insert(log_key.map_err(|error| Refused::from(&error))?, position);
     }
     SubscriptionReader::new(ReaderSetup {
         options,
+        patterns,
         logs,
         newcomers,
         resumed,
@@ -106,6 +112,24 @@ pub(super) async fn begin(
         batch_bytes_max: batch_bytes.min(limits.grpc.batch_bytes_max),
     })
     .await
+}
+
+/// Combines the logs that several subjects select, so that the subscription reads each log once. Leaves out logs that
+/// are also among `newcomers`: their topics were created while the subjects were selected, one after another.
+fn each_once(selected: LogsToRead, newcomers: Option<&NewLogs>) -> LogsToRead {
+    let new = newcomers.map(NewLogs::numbers).unwrap_or_default();
+    let mut logs: Vec<(Arc<Log>, Vec<Option<Filter>>)> = Vec::with_capacity(selected.len());
+    let mut places = HashMap::with_capacity(selected.len());
+    for (log, filter) in selected.into_iter().filter(|(log, _)| !new.contains(&log.number())) {
+        match places.entry(log.number()) {
+            Entry::Occupied(place) => logs[*place.get()].1.push(filter),
+            Entry::Vacant(place) => {
+                place.insert(logs.len());
+                logs.push((log, vec![filter]));
+            }
+        }
+    }
+    logs.into_iter().map(|(log, filters)| (log, Filter::any_of(filters))).collect()
 }
 
 fn start_of(request: &v1::SubscribeRequest) -> Result<(Start, Option<ResumePositions>), Refused> {

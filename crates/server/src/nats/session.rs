@@ -154,7 +154,7 @@ pub(crate) struct Session {
     /// The logs of new topics that subscriptions must begin to read, with the numbers of the subscriptions.
     arrived_logs: VecDeque<(u32, FilteredLog)>,
     /// The subscriptions that the client has ended, but whose last records are not determined yet, each with the lowest
-    /// number of the channels that are left. No further operation is handled until this list is empty.
+    /// number of the channels and memberships that are left. No further operation is handled until this list is empty.
     draining: VecDeque<(u32, u32)>,
     /// The channels and memberships of subscriptions that have ended.
     leaving: Vec<LeavingSubscription>,
@@ -175,8 +175,7 @@ pub(crate) struct Session {
     members: HashMap<u32, Box<QueueMember>>,
     /// Queue group members that may have records to deliver, in the order in which they are served.
     member_queue: VecDeque<u32>,
-    /// Whether the members' last deliveries filled the output or spent the turn. The channels then write before the
-    /// members deliver more.
+    /// Whether the members' last deliveries filled the output. The channels then write before the members deliver more.
     is_channels_turn: bool,
     /// The last number that was assigned to a subscription, channel or member.
     number_last: u32,

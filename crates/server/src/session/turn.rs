@@ -17,6 +17,10 @@ pub(crate) const COMMAND_WORK: usize = 8;
 pub(crate) const SEARCHED_TOPICS: usize = 512;
 /// Number of logs that a session opens or closes, or of topics that it describes, in one turn.
 pub(crate) const LOGS_PER_TURN: usize = WORK_PER_TURN / COMMAND_WORK;
+/// Number of channels that a session may examine for each write, even if its turn's work is spent. Thus, other work,
+/// such as a subscription to many logs, does not keep the session from delivering records. A turn opens no more
+/// channels than this, so that channels do not enter the queue faster than they are examined.
+pub(crate) const CHANNELS_PER_WRITE_MIN: usize = LOGS_PER_TURN;
 /// Number of topics, subscriptions or channels whose examination is one unit of work.
 const SCANNED_PER_UNIT: usize = 4;
 /// Of a scan that is repeated in every turn, at most this many items are counted: an eighth of a turn's work.

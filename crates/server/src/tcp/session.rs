@@ -151,8 +151,7 @@ pub(crate) struct Session {
     member_tokens: HashMap<u32, u32>,
     /// Numbers of the memberships that may have something to send, in order.
     member_queue: VecDeque<u32>,
-    /// Whether the members' last deliveries filled the output or spent the turn. The channels then write before the
-    /// members deliver more.
+    /// Whether the members' last deliveries filled the output. The channels then write before the members deliver more.
     is_channels_turn: bool,
     /// Tokens with which logs and groups have notified the session.
     woken: VecDeque<u32>,

@@ -194,6 +194,78 @@ fn group_members_with_many_records_delay_no_subscription() {
 }
 
 #[test]
+fn large_subscription_does_not_delay_records_of_another_subscription() {
+    let (node, server) = serve();
+    create_topics(&node);
+    node.publisher("watched").unwrap().publish("x").unwrap();
+    let mut bytes = Vec::new();
+    FromClient::Subscribe(Subscribe {
+        subscription: 1,
+        credit: PLENTY,
+        start: StartAt::Earliest,
+        on_gap: OnGap::Oldest,
+        registered: false,
+        pattern: "watched",
+        name: "",
+    })
+    .encode(&mut bytes);
+    subscribe_to_all(2).encode(&mut bytes);
+    let mut peer = Peer::connect(&server);
+    peer.stream.write_all(&bytes).unwrap();
+    let mut next = || {
+        peer.next(|message| match message {
+            FromNode::Subscribed(subscribed) => Some(("subscribed", subscribed.subscription)),
+            FromNode::Batch(_) => Some(("record", 1)),
+            _ => None,
+        })
+    };
+    assert_eq!(next(), Some(("subscribed", 1)));
+    assert_eq!(next(), Some(("record", 1)));
+    assert_eq!(next(), Some(("subscribed", 2)));
+}
+
+#[test]
+fn large_subscription_does_not_delay_records_of_a_group_member() {
+    let (node, server) = serve();
+    create_topics(&node);
+    node.publisher("jobs").unwrap().publish("x").unwrap();
+    let mut bytes = join(1, "jobs", "g");
+    subscribe_to_all(2).encode(&mut bytes);
+    let mut peer = Peer::connect(&server);
+    peer.stream.write_all(&bytes).unwrap();
+    let mut next = || {
+        peer.next(|message| match message {
+            FromNode::Subscribed(subscribed) => Some(("subscribed", subscribed.subscription)),
+            FromNode::Deliver(_) => Some(("record", 1)),
+            _ => None,
+        })
+    };
+    assert_eq!(next(), Some(("subscribed", 1)));
+    assert_eq!(next(), Some(("record", 1)));
+    assert_eq!(next(), Some(("subscribed", 2)));
+}
+
+#[test]
+fn end_of_a_nats_queue_subscription_to_many_topics_does_not_delay_another_session() {
+    let (node, server) = serve_nats(|_| {});
+    let create = |name: String| node.create_topic(&name, TopicConfig::default(), false).unwrap();
+    let topics: Vec<_> = (0..1_000).map(|number| create(format!("queued.{number}"))).collect();
+    let retention = Retention { bytes: 64 << 10, ..Retention::default() };
+    node.create_topic("watched", TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();
+    let mut watcher = connect_watcher(&server);
+    let mut peer = NatsPeer::open(&server);
+    peer.subscribe("queued.* q 1");
+    assert!(topics.iter().all(|topic| node.groups(topic).len() == 1));
+    // The topic retains only the records before `UNSUB`, or those after it.
+    let payload = "x".repeat(2_000);
+    let records = format!("PUB watched {}\r\n{payload}\r\n", payload.len()).repeat(20);
+    peer.send(format!("{records}UNSUB 1\r\n{records}PING\r\n").as_bytes());
+    assert_eq!(watcher.records(40).last().map(|(seq, _)| *seq), Some(40));
+    assert_eq!(peer.line(), "PONG");
+    assert!(topics.iter().all(|topic| node.groups(topic).is_empty()));
+}
+
+#[test]
 fn nats_wildcard_subscription_does_not_delay_another_session() {
     let (node, server) = serve_nats(|_| {});
     create_topics(&node);

@@ -71,6 +71,20 @@ impl Filter {
         let covering = Some(tails.clone());
         Filter { tails: covering, ..Filter::new(move |tail| tails.matches(tail)) }
     }
+
+    /// Returns a filter that selects the records which at least one of `filters` selects. `None` stands for a filter
+    /// that selects all records. All of `filters` must reduce payloads in the same way.
+    pub fn any_of(mut filters: Vec<Option<Filter>>) -> Option<Filter> {
+        if filters.len() == 1 {
+            return filters.pop()?;
+        }
+        let filters: Vec<Filter> = filters.into_iter().collect::<Option<_>>()?;
+        let payload_filter = filters.iter().find_map(|filter| filter.payload_filter.clone());
+        let tails = filters.first().and_then(|first| first.tails.clone());
+        let tails = tails.filter(|tails| filters.iter().all(|other| other.tails.as_ref() == Some(tails)));
+        let accepts = move |tail: &str| filters.iter().any(|filter| (filter.accepts)(tail));
+        Some(Filter { tails, payload_filter, ..Filter::new(accepts) })
+    }
 }
 
 impl std::fmt::Debug for Filter {

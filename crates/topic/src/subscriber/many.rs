@@ -1,6 +1,6 @@
 //! Reads several cursors in turn. Cursors that have something to read are in a queue, and the other cursors sleep.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::cursor::{Cursor, ReadOutcome, SkipBudget};
@@ -97,6 +97,11 @@ impl NewLogs {
     /// Takes the logs that were added since the last call, with their filters.
     pub fn take(&self) -> VecDeque<(Arc<Log>, Option<Filter>)> {
         std::mem::take(&mut self.lock())
+    }
+
+    /// The numbers of the logs that were added since the last call of [`take`](NewLogs::take).
+    pub fn numbers(&self) -> HashSet<u64> {
+        self.lock().iter().map(|(log, _)| log.number()).collect()
     }
 
     /// Puts back logs for which no cursor was created yet.

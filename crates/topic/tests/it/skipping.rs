@@ -125,3 +125,15 @@ fn subscriber_reads_other_logs_while_it_skips_many_records() {
     }
     assert_eq!(order, [&b"short"[..], b"wanted"]);
 }
+
+#[test]
+fn combined_filter_selects_what_any_of_its_filters_selects() {
+    let [eu, reducing] = filters();
+    let us = Filter::new(|tail: &str| tail == "us");
+    let both = Filter::any_of(vec![Some(eu.clone()), Some(us)]).unwrap();
+    assert_eq!(["eu", "us", "asia"].map(|tail| (both.accepts)(tail)), [true, true, false]);
+    assert!(Filter::any_of(vec![Some(eu.clone()), None]).is_none(), "all records are selected");
+    assert!(Filter::any_of(vec![Some(eu), Some(reducing)]).unwrap().payload_filter.is_some());
+    let nothing = Filter::any_of(Vec::new()).unwrap();
+    assert!(!(nothing.accepts)("eu"));
+}

@@ -132,6 +132,7 @@ impl Session {
             return Ok(());
         }
         let readable = self.node.readable_logs(&subscription.pattern)?;
+        self.delivery.add(subscription.channels.len() + readable.len());
         // New topics are handled first, so that a topic that is both new and newly readable is read from its first
         // record.
         self.read_new_logs();

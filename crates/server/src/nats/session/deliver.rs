@@ -13,6 +13,7 @@ use super::{CONTROL_BYTES_MAX, NatsScratch, Session};
 use crate::session::pace::WritePacer;
 use crate::session::pieces::WRITE_BYTES_MAX;
 use crate::session::scratch::Scratch;
+use crate::session::turn::CHANNELS_PER_WRITE_MIN;
 use crate::session::{ConnectionLost, RoundProgress};
 
 /// Maximum number of channels that share a write.
@@ -55,19 +56,18 @@ impl Session {
         }
     }
 
-    /// Delivers records to queue group members, and returns true. If the members filled the output or spent the turn the
-    /// last time and channels are queued, delivers nothing and returns false, because it is the channels' turn. Without
-    /// such turns, groups with many records would leave no room for channels.
+    /// Delivers records to queue group members, and returns true. If the members filled the output the last time and
+    /// channels are queued, delivers nothing and returns false, because it is the channels' turn. Without such turns,
+    /// groups with many records would leave no room for channels.
     fn deliver_if_members_are_next(&mut self) -> bool {
-        let has_room = self.outbound.control.len() <= CONTROL_BYTES_MAX;
-        if self.delivery.is_spent() || !has_room {
+        if self.outbound.control.len() > CONTROL_BYTES_MAX {
             return true;
         }
         if std::mem::take(&mut self.is_channels_turn) && !self.channel_queue.is_empty() {
             return false;
         }
         self.deliver_to_members();
-        self.is_channels_turn = self.outbound.control.len() > CONTROL_BYTES_MAX || self.delivery.is_spent();
+        self.is_channels_turn = self.outbound.control.len() > CONTROL_BYTES_MAX;
         true
     }
 
@@ -84,12 +84,12 @@ impl Session {
     fn select_channels(&mut self, selected: &mut Vec<u32>, pace: &WritePacer) {
         selected.clear();
         let mut skips = SkipBudget::default();
-        for _ in 0..self.channel_queue.len() {
+        for examined in 0..self.channel_queue.len() {
             if self.is_closing()
                 || selected.len() == WRITE_CHANNELS_MAX
                 || self.outbound.control.len() > CONTROL_BYTES_MAX
                 || skips.is_spent()
-                || self.delivery.is_spent()
+                || examined >= CHANNELS_PER_WRITE_MIN && self.delivery.is_spent()
             {
                 break;
             }

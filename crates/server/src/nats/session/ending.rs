@@ -131,36 +131,40 @@ impl Session {
         self.continue_unfinished();
     }
 
-    /// Determines the last records of the subscriptions in `draining`, as far as this turn allows. Channels that have
-    /// delivered these records end.
+    /// Determines the last records of the subscriptions in `draining`, as far as this turn allows. Channels and
+    /// memberships that have delivered these records end.
     pub(super) fn continue_draining(&mut self) {
         while self.arrived_logs.is_empty()
             && !self.delivery.is_spent()
             && let Some((number, first)) = self.draining.pop_front()
         {
-            if first == 0 {
-                self.finish_members(number);
-            }
             let Some(subscription) = self.subscriptions.get_mut(&number) else { continue };
             subscription.is_ending = true;
             self.ending.insert(number);
-            let Some(&channel) = subscription.channels.range(first..).next() else {
+            let channel = subscription.channels.range(first..).next();
+            let member = subscription.members.range(first..).next();
+            let Some(&next) = channel.into_iter().chain(member).min() else {
                 if subscription.has_ended() {
                     self.end_subscription(number);
                 }
                 continue;
             };
-            // The channel's subscription may end with the channel. It is then skipped above.
-            self.draining.push_front((number, channel + 1));
+            // The subscription may end with the channel or membership. It is then skipped above.
+            self.draining.push_front((number, next + 1));
             self.delivery.add(1);
-            let Some(open) = self.channels.get_mut(&channel) else { continue };
+            if self.members.contains_key(&next) {
+                self.delivery.add(COMMAND_WORK);
+                self.finish_member(next);
+                continue;
+            }
+            let Some(open) = self.channels.get_mut(&next) else { continue };
             let last = open.cursor.log().last();
             open.until = Some(last);
             if open.is_past(last) {
                 self.delivery.add(COMMAND_WORK);
-                self.end_channel(channel);
+                self.end_channel(next);
             } else {
-                self.channel_queue.push_back(channel);
+                self.channel_queue.push_back(next);
             }
         }
     }

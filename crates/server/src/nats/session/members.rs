@@ -164,12 +164,12 @@ impl Session {
         Ok(())
     }
 
-    /// Delivers records to the queued members, in turn.
+    /// Delivers records to the queued members, in turn, as far as this turn allows, and to at least one of them.
     pub(super) fn deliver_to_members(&mut self) {
-        for _ in 0..self.member_queue.len() {
+        for served in 0..self.member_queue.len() {
             if self.is_closing()
                 || self.outbound.control.len() > CONTROL_BYTES_MAX
-                || self.delivery.is_spent()
+                || served > 0 && self.delivery.is_spent()
             {
                 return;
             }
@@ -195,30 +195,22 @@ impl Session {
         }
     }
 
-    /// Delivers the records that the subscription's memberships have received, and ends these memberships. If another
-    /// node owns the topic, a membership ends when the owner's last records have arrived. If this node owns the topic,
-    /// the membership ends at once, or, if the output is full, after up to [`DELIVERY_RECORDS_MAX`] more records.
-    pub(super) fn finish_members(&mut self, subscription: u32) {
-        let members = self
-            .subscriptions
-            .get(&subscription)
-            .map_or_else(BTreeSet::new, |subscription| subscription.members.clone());
-        self.delivery.add(COMMAND_WORK * members.len());
-        for number in members {
-            let mut outcome = DeliveryOutcome::More;
-            while self.outbound.control.len() <= CONTROL_BYTES_MAX && matches!(outcome, DeliveryOutcome::More)
-            {
-                outcome = self.deliver_to_member(number);
-            }
-            let Some(member) = self.members.get_mut(&number) else { continue };
-            let is_remote = member.share.stop_delivery();
-            if is_remote || matches!(outcome, DeliveryOutcome::More | DeliveryOutcome::Skipped) {
-                member.is_ending = true;
-                member.left = (!is_remote).then_some(DELIVERY_RECORDS_MAX);
-                self.member_queue.push_back(number);
-            } else {
-                self.leave_group(number);
-            }
+    /// Delivers the records that a membership of an ending subscription has received, and ends the membership. If
+    /// another node owns the topic, the membership ends when the owner's last records have arrived. If this node owns
+    /// the topic, it ends at once, or, if the output is full, after up to [`DELIVERY_RECORDS_MAX`] more records.
+    pub(super) fn finish_member(&mut self, number: u32) {
+        let mut outcome = DeliveryOutcome::More;
+        while self.outbound.control.len() <= CONTROL_BYTES_MAX && matches!(outcome, DeliveryOutcome::More) {
+            outcome = self.deliver_to_member(number);
+        }
+        let Some(member) = self.members.get_mut(&number) else { return };
+        let is_remote = member.share.stop_delivery();
+        if is_remote || matches!(outcome, DeliveryOutcome::More | DeliveryOutcome::Skipped) {
+            member.is_ending = true;
+            member.left = (!is_remote).then_some(DELIVERY_RECORDS_MAX);
+            self.member_queue.push_back(number);
+        } else {
+            self.leave_group(number);
         }
     }
 

@@ -435,7 +435,7 @@ impl Session {
 
     /// Opens the channels whose start positions have been found.
     pub(super) fn poll_opening(&mut self, cx: &mut Context<'_>) {
-        let mut found = Vec::new();
+        let (mut found, mut stale) = (Vec::new(), BTreeSet::new());
         self.delivery.add_repeated_scan(self.opening.len());
         for (&channel, opening) in &mut self.opening {
             if let Poll::Ready(cursor) = Pin::new(&mut opening.cursor).poll(cx) {
@@ -458,10 +458,12 @@ impl Session {
                 return;
             }
             if self.opening_is_stale {
-                self.recheck_or_end(subscription);
+                stale.insert(subscription);
             }
             self.write_due_pongs();
         }
+        // Each check examines all logs of the subscription, so it is made once, and before records are sent.
+        stale.into_iter().for_each(|number| self.recheck_or_end(number));
         self.opening_is_stale &= !self.opening.is_empty();
     }
 

@@ -155,6 +155,7 @@ impl Session {
         let Some(subscription) = self.subscriptions.get(&number) else { return Ok(()) };
         let readable =
             self.node.readable_logs(&subscription.pattern).map_err(|error| Refused::from(&error))?;
+        self.delivery.add(subscription.channels.len() + readable.len());
         // New topics are queued first, so that a topic that is both new and newly readable is read from its first
         // record.
         self.take_new_logs(number);

@@ -295,10 +295,10 @@ impl Session {
         }
     }
 
-    /// Delivers records to each member in the queue.
+    /// Delivers records to each member in the queue, as far as this turn allows, and to at least one of them.
     pub(super) fn deliver_to_members(&mut self) {
-        for _ in 0..self.member_queue.len() {
-            if self.outbound.control.len() > CONTROL_BYTES_MAX || self.delivery.is_spent() {
+        for served in 0..self.member_queue.len() {
+            if self.outbound.control.len() > CONTROL_BYTES_MAX || served > 0 && self.delivery.is_spent() {
                 return;
             }
             let Some(number) = self.member_queue.pop_front() else { return };

@@ -1,6 +1,6 @@
 //! Starts subscriptions, and creates a channel for each log that a subscription reads.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -264,6 +264,7 @@ impl Session {
 
     /// Like [`poll_opening`](Session::poll_opening), but skips the first `at` pending channels.
     fn poll_opening_from(&mut self, mut at: usize, cx: &mut Context<'_>) {
+        let mut stale = BTreeSet::new();
         while let Some(opening) = self.opening.get_mut(at) {
             let Poll::Ready(cursor) = Pin::new(&mut opening.cursor).poll(cx) else {
                 at += 1;
@@ -275,9 +276,13 @@ impl Session {
                 Err(error) => self.end_subscription(subscription, &Refused::from(&error)),
             }
             self.announcing.push_back(subscription);
-            if self.opening_is_stale
-                && let Err(refused) = self.recheck_subscription(subscription)
-            {
+            if self.opening_is_stale {
+                stale.insert(subscription);
+            }
+        }
+        // Each check examines all logs of the subscription, so it is made once, and before records are sent.
+        for subscription in stale {
+            if let Err(refused) = self.recheck_subscription(subscription) {
                 self.end_subscription(subscription, &refused);
             }
         }
@@ -334,6 +339,10 @@ impl Session {
         }));
         if let Some(logs) = &mut subscription.announced_logs {
             *logs += 1;
+            // The channel may send records after all logs of the subscription were announced.
+            subscription.starved.push(channel);
+        } else {
+            self.channel_queue.push_back(channel);
         }
         subscription.channels.push(channel);
         let options = &subscription.options;
@@ -354,7 +363,6 @@ impl Session {
             _charge: charge,
         };
         self.channels.insert(channel, Box::new(opened));
-        self.channel_queue.push_back(channel);
     }
 
     pub(super) fn credit(&mut self, credit: &Credit<'_>) {

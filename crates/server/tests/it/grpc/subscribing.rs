@@ -48,6 +48,63 @@ fn grpc_subscriber_of_many_topics_gets_all_their_records() {
     });
 }
 
+/// Reads `count` records, and returns their payloads, sorted.
+async fn payloads(stream: &mut Streaming<v1::SubscribeResponse>, count: usize) -> Vec<String> {
+    let records = records(stream, count).await.into_iter();
+    let mut payloads: Vec<_> =
+        records.map(|record| String::from_utf8_lossy(&record.payload).into_owned()).collect();
+    payloads.sort();
+    payloads
+}
+
+#[test]
+fn grpc_subscriber_of_overlapping_subjects_gets_each_record_once() {
+    run(async {
+        let (node, server) = serve_grpc();
+        node.create_topic("old.a", TopicConfig::default(), false).unwrap();
+        let mut client = connect(&server).await;
+        // The subscription to `new.b` creates this topic, which then is also a new topic for `new.*` and `*.b`.
+        let subjects = ["old.*", "old.a", "old.>", "new.*", "*.b", "new.b"];
+        let (mut stream, at) =
+            start_subscription(&mut client, subscribe(&subjects, At::Latest(true))).await.unwrap();
+        let mut logs: Vec<_> = at.iter().map(|log| log.topic.as_str()).collect();
+        logs.sort_unstable();
+        assert_eq!(logs, ["new.b", "old.a"]);
+        // `old.b` is created only now, and several of the subjects match it.
+        for round in ["1", "2"] {
+            for topic in ["old.a", "new.b", "old.b"] {
+                client.publish(publish(topic, format!("{topic} {round}"))).await.unwrap();
+            }
+            let expected = ["new.b", "old.a", "old.b"].map(|topic| format!("{topic} {round}"));
+            assert_eq!(payloads(&mut stream, 3).await, expected);
+        }
+    });
+}
+
+#[test]
+fn grpc_subscriber_of_several_subjects_of_a_topic_resumes_at_its_position() {
+    run(async {
+        let (node, server) = serve_grpc();
+        let config = TopicConfig { pattern: Some("wide.>".to_owned()), ..TopicConfig::default() };
+        let topic = node.create_topic("wide", config, false).unwrap();
+        let mut client = connect(&server).await;
+        for subject in ["wide.x", "wide.y", "wide.z", "wide.x", "wide.y"] {
+            client.publish(publish(subject, subject)).await.unwrap();
+        }
+        let request = subscribe(&["wide.x", "wide.y"], At::Earliest(true));
+        let (mut stream, at) = start_subscription(&mut client, request).await.unwrap();
+        assert_eq!(at.len(), 1);
+        let seqs = |records: Vec<v1::Record>| records.iter().map(|record| record.seq).collect::<Vec<_>>();
+        assert_eq!(seqs(records(&mut stream, 4).await), [1, 2, 4, 5]);
+        let epoch = topic.logs()[0].last().epoch;
+        let position = v1::LogPosition { topic: "wide".to_owned(), epoch, seq: 2, ..Default::default() };
+        let after = At::After(v1::Positions { logs: vec![position] });
+        let (mut resumed, _) =
+            start_subscription(&mut client, subscribe(&["wide.x", "wide.y"], after)).await.unwrap();
+        assert_eq!(seqs(records(&mut resumed, 2).await), [4, 5]);
+    });
+}
+
 #[test]
 fn stalled_grpc_subscriber_gets_exact_gaps() {
     run(async {
