@@ -73,7 +73,11 @@ impl DemoOptions<'_> {
             for (topic, bytes) in topics(recording) {
                 self.create(&topic, bytes)?;
                 ledger.add_topic(&topic, recording);
-                streams.push(RecordingPublisher { publisher: self.node.publisher(&topic)?, topic, recording: at });
+                streams.push(RecordingPublisher {
+                    publisher: self.node.publisher(&topic)?,
+                    topic,
+                    recording: at,
+                });
             }
         }
         let lines_and_topics = |recording: &MarketRecording| {

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use dunlin_control::{ControlCommand, ControlReply};
 use dunlin_topic::{AckLevel, OnFull, Position, ReliableOptions, Retention, TopicConfig};
 use dunlin_wire::{
-    CreateTopic, CreateTopicWithSettings, DecodeOutcome, Decoder, ErrorCode, FromClient, FromNode, ListTopics,
-    MessageKind, MessageList, NamedTopic, Setting, ListedTopic, TopicState, UNKNOWN, UNKNOWN_COUNT, WhenFull,
+    CreateTopic, CreateTopicWithSettings, DecodeOutcome, Decoder, ErrorCode, FromClient, FromNode,
+    ListTopics, ListedTopic, MessageKind, MessageList, NamedTopic, Setting, TopicState, UNKNOWN,
+    UNKNOWN_COUNT, WhenFull,
 };
 
 use crate::client::{Client, SharedClient};
@@ -334,7 +335,12 @@ fn with_create<R>(
     let settings: Vec<_> = settings.iter().map(|(name, value)| Setting { name, value }).collect();
     let settings = MessageList::new(&settings);
     with(Box::new(move |request| {
-        FromClient::CreateTopicWithSettings(CreateTopicWithSettings { request, or_same: accept_same, config, settings })
+        FromClient::CreateTopicWithSettings(CreateTopicWithSettings {
+            request,
+            or_same: accept_same,
+            config,
+            settings,
+        })
     }))
 }
 

@@ -56,7 +56,7 @@ pub use access::{
 };
 pub use clock::{CLOCK, now_ns, steady_ns};
 pub use config::{Config, NodeLimits};
-pub use control::{Consistency, ControlGroup, ControlError, ControlLimits, KV, block_on, find_cluster_log};
+pub use control::{Consistency, ControlError, ControlGroup, ControlLimits, KV, block_on, find_cluster_log};
 pub use dunlin_control as state;
 pub use dunlin_feed as feed;
 pub use dunlin_journal as journal;

@@ -20,7 +20,7 @@ use dunlin_topic::{
 use tokio::sync::oneshot;
 
 use crate::clock::steady_ns;
-use crate::control::{ControlGroup, ControlError, KV, block_on};
+use crate::control::{ControlError, ControlGroup, KV, block_on};
 use crate::error::TopicError;
 use crate::groups::WorkOptions;
 use crate::node::Node;

@@ -141,7 +141,9 @@ impl<'a> FromClient<'a> {
             MessageKind::Leave => FromClient::Leave,
             MessageKind::Follow => FromClient::Follow(Layout::read(fields)?),
             MessageKind::Resync => FromClient::Resync(Layout::read(fields)?),
-            MessageKind::CreateTopicWithSettings => FromClient::CreateTopicWithSettings(Layout::read(fields)?),
+            MessageKind::CreateTopicWithSettings => {
+                FromClient::CreateTopicWithSettings(Layout::read(fields)?)
+            }
             MessageKind::DescribeSettings => FromClient::DescribeSettings(Layout::read(fields)?),
             MessageKind::Renew => FromClient::Renew(Layout::read(fields)?),
             MessageKind::Control => FromClient::Control(Layout::read(fields)?),

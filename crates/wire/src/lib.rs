@@ -64,7 +64,8 @@ pub use subscribe::{
 };
 pub use tasks::{TaskCommandResult, TaskOrders, Tasks, TasksKind, TasksResult};
 pub use topic::{
-    CreateTopic, CreateTopicWithSettings, GroupState, ListTopics, LogState, NamedTopic, RequestRefused, Setting,
-    Settings, SubscriberState, TopicConfig, ListedTopic, TopicState, Topics, UNKNOWN, UNKNOWN_COUNT, WhenFull,
+    CreateTopic, CreateTopicWithSettings, GroupState, ListTopics, ListedTopic, LogState, NamedTopic,
+    RequestRefused, Setting, Settings, SubscriberState, TopicConfig, TopicState, Topics, UNKNOWN,
+    UNKNOWN_COUNT, WhenFull,
 };
 pub use version::{MAGIC, PREAMBLE_BYTES, Preamble, VERSION, VERSION_MIN};

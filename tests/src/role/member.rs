@@ -22,7 +22,8 @@ use dunlin::journal::RealDisk;
 use dunlin::raft::RaftLimits;
 use dunlin::state::ControlCommand;
 use dunlin::{
-    Config, Consistency, ControlGroup, ControlError, ControlLimits, Node, OwnershipLimits, TasksLimits, block_on,
+    Config, Consistency, ControlError, ControlGroup, ControlLimits, Node, OwnershipLimits, TasksLimits,
+    block_on,
 };
 use dunlin_server::cluster::{Cluster, ClusterConfig, ClusterLimits};
 use dunlin_server::{Server, ServerConfig};

@@ -63,7 +63,12 @@ macro_rules! use_case {
 macro_rules! isolation {
     ($offender:literal, $quantile:literal, $times:expr) => {
         goal(
-            concat!($quantile, " latency of other clients: with one misbehaving client (", $offender, ") ÷ without it"),
+            concat!(
+                $quantile,
+                " latency of other clients: with one misbehaving client (",
+                $offender,
+                ") ÷ without it"
+            ),
             row("dunlin", "isolation", &[("offender", $offender)], concat!($quantile, "_times_alone")),
             AtMost($times),
         )

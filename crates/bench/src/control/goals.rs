@@ -166,7 +166,11 @@ pub const GOALS: &[Goal] = &[
     goal("encode and decode one put", ours("network", &[("of", "serialisation")], AVG), AtMost(2_000.0)),
     goal("node ↔ node, two round trips, average", ours("network", &[("of", "nodes")], AVG), AtMost(0.3 * MS)),
     goal("node ↔ node, two round trips, p99", ours("network", &[("of", "nodes")], P99), AtMost(1.2 * MS)),
-    goal("share of requests between nodes that used an open connection, 3 nodes", ours("put", THREE, "link_reuse_share"), AtLeast(0.94)),
+    goal(
+        "share of requests between nodes that used an open connection, 3 nodes",
+        ours("put", THREE, "link_reuse_share"),
+        AtLeast(0.94),
+    ),
     goal("elections at full load", ours("soak", &[], "elections"), AtMost(0.0)),
 ];
 

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use dunlin::journal::RealDisk;
-use dunlin::{Config, ControlGroup, ControlLimits, Node, NodeLimits, OwnershipLimits, TaskShard, TasksLimits};
+use dunlin::{
+    Config, ControlGroup, ControlLimits, Node, NodeLimits, OwnershipLimits, TaskShard, TasksLimits,
+};
 use dunlin_server::cluster::{Cluster, ClusterConfig, ClusterLimits, init};
 use dunlin_server::{Server, ServerConfig};
 use serde::{Deserialize, Serialize};

@@ -16,7 +16,7 @@ use dunlin_control::ControlCommand;
 use tokio::sync::watch;
 
 use super::User;
-use crate::control::{ControlGroup, ControlError, block_on};
+use crate::control::{ControlError, ControlGroup, block_on};
 use crate::node::Node;
 use crate::refusal::Refused;
 

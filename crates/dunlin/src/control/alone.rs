@@ -9,7 +9,7 @@ use dunlin_journal::{Disk, MemoryDisk};
 use dunlin_raft::{RaftMember, RequestLane, ResponseFuture, Transport};
 
 use super::history::ChangeHistory;
-use super::{ControlGroup, ControlError, ControlLimits, block_on, refuse_members, with_room};
+use super::{ControlError, ControlGroup, ControlLimits, block_on, refuse_members, with_room};
 use crate::node::Node;
 
 /// The number of the cluster's only member.

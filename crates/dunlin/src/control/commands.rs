@@ -17,7 +17,7 @@ use super::forward::{self, ForwardedRequest};
 use super::lock_waiters::LockOutcome;
 use super::machine::ControlMachine;
 use super::proposing::{self, PAUSE, RetryDeadline};
-use super::{Consistency, ControlGroup, ControlError};
+use super::{Consistency, ControlError, ControlGroup};
 
 /// The number of leases is limited to `state_bytes_max` divided by this number of bytes. This limit is at least
 /// [`LEASES_MIN`] and at most [`LEASES_MAX`].

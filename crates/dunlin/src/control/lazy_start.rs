@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use dunlin_journal::{Disk, lacks_resource};
 
 use super::cluster_directory::{RESTORE_MEMBER, refuse_cluster_log};
-use super::{ControlGroup, ControlError};
+use super::{ControlError, ControlGroup};
 use crate::node::Node;
 use crate::storage::{Storage, part_mark};
 

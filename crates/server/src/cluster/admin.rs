@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use dunlin::raft::{FrozenMachine, RaftMember, Status};
 use dunlin::state::{ControlCommand, ControlReply, KeyOperation};
-use dunlin::{Consistency, ControlGroup, ControlError, TaskShard, TasksError};
+use dunlin::{Consistency, ControlError, ControlGroup, TaskShard, TasksError};
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};

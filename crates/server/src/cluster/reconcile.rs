@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use dunlin::raft::{RaftMember, Status};
 use dunlin::state::{ControlCommand, ControlState, KeyOperation};
-use dunlin::{Consistency, ControlGroup, ControlError, TaskShard, Tasks, TasksError};
+use dunlin::{Consistency, ControlError, ControlGroup, TaskShard, Tasks, TasksError};
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -161,7 +161,10 @@ async fn track_task_group(member: &ClusterMember, number: u8) {
 /// may have seen.
 ///
 /// If the restore is interrupted, the next start completes it.
-pub(super) async fn finish_restore(member: &ClusterMember, control: &ControlGroup) -> Result<(), ClusterError> {
+pub(super) async fn finish_restore(
+    member: &ClusterMember,
+    control: &ControlGroup,
+) -> Result<(), ClusterError> {
     control.elect().await?;
     control.catch_up().await?;
     let read = |state: &ControlState| (records::next(state).0, records::keys(state));

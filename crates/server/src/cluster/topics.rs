@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use dunlin::state::{ControlCommand, ControlState, KeyEvents};
 use dunlin::topic::{Event, Notice, OnGap, Start, Subscribe, SubscribeOptions, Subscriber, WaitStrategy};
 use dunlin::{
-    ClusterCommandError, Consistency, ControlGroup, ControlError, KV, Node, Ownership, OwnershipLimits,
+    ClusterCommandError, Consistency, ControlError, ControlGroup, KV, Node, Ownership, OwnershipLimits,
     TopicError, block_on,
 };
 use dunlin_client::tls::TlsOptions;

@@ -1,7 +1,7 @@
 use dunlin::topic::Publish;
 use dunlin::wire::{
-    CreateTopic, CreateTopicWithSettings, ErrorCode, FromClient, FromNode, ListTopics, MessageList, NamedTopic,
-    Setting, TopicConfig, WhenFull,
+    CreateTopic, CreateTopicWithSettings, ErrorCode, FromClient, FromNode, ListTopics, MessageList,
+    NamedTopic, Setting, TopicConfig, WhenFull,
 };
 
 use crate::peer::Peer;
@@ -107,7 +107,12 @@ fn repeated_topic_setting_is_refused() {
     ];
     let config = config("twice", "");
     let (request, settings) = (7, MessageList::new(&settings));
-    peer.send(FromClient::CreateTopicWithSettings(CreateTopicWithSettings { request, or_same: false, config, settings }));
+    peer.send(FromClient::CreateTopicWithSettings(CreateTopicWithSettings {
+        request,
+        or_same: false,
+        config,
+        settings,
+    }));
     let refusal = peer.next(|message| match message {
         FromNode::RequestRefused(refused) => Some((refused.request, refused.refusal.text.to_owned())),
         _ => None,

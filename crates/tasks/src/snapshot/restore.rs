@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::{
     AHEAD, BUCKETS, CLASSES, ENLISTED, EnlistedWorkerEntry, ExtendedSnapshotHeader, HEAD, HEAD_AHEAD, LANES,
     NAMES, NEEDS, NeededLabelsEntry, POLICIES, POOLS, PoolTraitsEntry, RESERVED, RateBucketEntry,
-    ReservedWorkerEntry, SCHEDULES, SnapshotHeader, TASKS, TENANTS, TRAITS, TaskClassEntry, WorkerPrefetchEntry,
-    WORKERS, WorkerPoolEntry, counts,
+    ReservedWorkerEntry, SCHEDULES, SnapshotHeader, TASKS, TENANTS, TRAITS, TaskClassEntry, WORKERS,
+    WorkerPoolEntry, WorkerPrefetchEntry, counts,
 };
 use crate::error::TaskDecodeError;
 use crate::group::TaskGroup;

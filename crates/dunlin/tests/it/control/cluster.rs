@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use dunlin::state::{ControlCommand, ControlQuery, ControlQueryResult, ControlRefusal, ControlReply};
 use dunlin::topic::{Position, Start, SubscribeError, SubscribeOptions};
-use dunlin::{Consistency, ControlGroup, ControlError, KV, block_on};
+use dunlin::{Consistency, ControlError, ControlGroup, KV, block_on};
 use dunlin_wait::POLL;
 
 use super::nodes::*;

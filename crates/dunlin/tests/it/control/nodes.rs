@@ -11,7 +11,7 @@ use dunlin::journal::MemoryDisk;
 use dunlin::raft::{RaftMember, RequestLane, ResponseFuture, Transport};
 use dunlin::state::{ControlCommand, ControlReply, KeyEvent, KeyEvents};
 use dunlin::topic::{self, Notice, Start, Subscribe, SubscribeOptions, Subscriber};
-use dunlin::{Config, ControlGroup, ControlError, ControlLimits, KV, Node, block_on};
+use dunlin::{Config, ControlError, ControlGroup, ControlLimits, KV, Node, block_on};
 pub use dunlin_wait::until;
 use dunlin_wait::{Deadline, find};
 

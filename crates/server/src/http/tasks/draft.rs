@@ -187,7 +187,9 @@ impl RawRetry {
             (None, None, None) => RetryPolicy::default().backoff,
             (Some(delay_ms), None, None) => Backoff::Fixed { delay_ms },
             (None, Some(BackoffBounds { base_ms, cap_ms }), None) => Backoff::Exponential { base_ms, cap_ms },
-            (None, None, Some(BackoffBounds { base_ms, cap_ms })) => Backoff::Decorrelated { base_ms, cap_ms },
+            (None, None, Some(BackoffBounds { base_ms, cap_ms })) => {
+                Backoff::Decorrelated { base_ms, cap_ms }
+            }
             _ => {
                 return Err(Problem::bad_request(
                     "retry: set only one of fixed_ms, exponential and decorrelated",

@@ -20,7 +20,7 @@ use dunlin::raft::CommandBatch;
 use dunlin::state::{ControlCommand, ControlOutcome, ControlQuery};
 use dunlin::topic::{MemoryBudget, MemoryCharge, Waiter};
 use dunlin::wire::{self, ControlKind, ControlResult, FromNode, RequestRefused, U32PrefixedBytes};
-use dunlin::{ControlGroup, ControlError, Refused};
+use dunlin::{ControlError, ControlGroup, Refused};
 use tokio::task::AbortHandle;
 
 use super::outbound::protocol;

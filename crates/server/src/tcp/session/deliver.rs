@@ -8,7 +8,9 @@ use std::io;
 use std::task::{Context, Poll};
 
 use dunlin::topic::{Notice, ReadOutcome, SkipBudget};
-use dunlin::wire::{Advance, Checksum, Deleted, EpochChanged, FromNode, GapMessage, Lagging, PublisherStatus};
+use dunlin::wire::{
+    Advance, Checksum, Deleted, EpochChanged, FromNode, GapMessage, Lagging, PublisherStatus,
+};
 
 use super::pace::WritePacer;
 use super::plan::{WritePlan, WriteScratch};

@@ -8,9 +8,9 @@ use dunlin::topic::{
     SubscriberInfo, Topic, TopicConfig,
 };
 use dunlin::wire::{
-    CreateTopic, CreateTopicWithSettings, ErrorCode, FromNode, GroupKind, GroupState, ListTopics, LogState,
-    MessageList, NamedTopic, RequestRefused, Setting, Settings, SubscriberState, ListedTopic, TopicState,
-    Topics, UNKNOWN, UNKNOWN_COUNT,
+    CreateTopic, CreateTopicWithSettings, ErrorCode, FromNode, GroupKind, GroupState, ListTopics,
+    ListedTopic, LogState, MessageList, NamedTopic, RequestRefused, Setting, Settings, SubscriberState,
+    TopicState, Topics, UNKNOWN, UNKNOWN_COUNT,
 };
 use dunlin::{GroupInfo, Refused, RefusedTopic, TopicError, TopicFuture};
 
