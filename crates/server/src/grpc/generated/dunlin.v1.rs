@@ -159,12 +159,12 @@ pub struct ListTopicsRequest {
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListTopicsResponse {
     #[prost(message, repeated, tag = "1")]
-    pub topics: ::prost::alloc::vec::Vec<TopicLine>,
+    pub topics: ::prost::alloc::vec::Vec<ListedTopic>,
     #[prost(bool, tag = "2")]
     pub more: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct TopicLine {
+pub struct ListedTopic {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
@@ -423,12 +423,12 @@ pub struct PublishStreamResponse {
     pub last: ::core::option::Option<Receipt>,
     /// The records that were refused since the last message, with indexes from 0.
     #[prost(message, repeated, tag = "3")]
-    pub refused: ::prost::alloc::vec::Vec<publish_stream_response::Refused>,
+    pub refused: ::prost::alloc::vec::Vec<publish_stream_response::RefusedRecord>,
 }
 /// Nested message and enum types in `PublishStreamResponse`.
 pub mod publish_stream_response {
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-    pub struct Refused {
+    pub struct RefusedRecord {
         #[prost(uint64, tag = "1")]
         pub index: u64,
         #[prost(message, optional, tag = "2")]
@@ -535,7 +535,7 @@ pub mod subscribe_response {
         #[prost(message, tag = "9")]
         Deleted(super::LogDeleted),
         #[prost(message, tag = "10")]
-        Publishers(super::Publishers),
+        Publishers(super::PublisherStatus),
     }
 }
 /// The subscriber's positions before its first record. A subscription to many logs receives several of these messages.
@@ -639,7 +639,7 @@ pub struct Checksum {
 /// Whether a publisher of a state topic is connected. Subscribers of the state receive this message at each change, after
 /// all earlier records, and at the beginning if no publisher is connected.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Publishers {
+pub struct PublisherStatus {
     #[prost(string, tag = "1")]
     pub topic: ::prost::alloc::string::String,
     #[prost(uint32, tag = "2")]
@@ -3732,7 +3732,7 @@ pub struct RetryPolicy {
 /// Nested message and enum types in `RetryPolicy`.
 pub mod retry_policy {
     #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-    pub struct Bounds {
+    pub struct BackoffBounds {
         #[prost(uint32, tag = "1")]
         pub base_ms: u32,
         /// The longest delay, ms.
@@ -3747,10 +3747,10 @@ pub mod retry_policy {
         FixedMs(u32),
         /// A random delay. Its maximum is base_ms for the first retry, and doubles with each further retry up to cap_ms.
         #[prost(message, tag = "3")]
-        Exponential(Bounds),
+        Exponential(BackoffBounds),
         /// A random delay from base_ms to three times the previous delay, at most cap_ms.
         #[prost(message, tag = "4")]
-        Decorrelated(Bounds),
+        Decorrelated(BackoffBounds),
     }
 }
 /// A task that must be completed before another one starts.
