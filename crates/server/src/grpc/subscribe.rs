@@ -119,7 +119,7 @@ pub(super) async fn begin(
 fn each_once(selected: LogsToRead, newcomers: Option<&NewLogs>) -> LogsToRead {
     let new = newcomers.map(NewLogs::numbers).unwrap_or_default();
     let mut logs: Vec<(Arc<Log>, Vec<Option<Filter>>)> = Vec::with_capacity(selected.len());
-    let mut places = HashMap::with_capacity(selected.len());
+    let mut places: HashMap<_, usize> = HashMap::with_capacity(selected.len());
     for (log, filter) in selected.into_iter().filter(|(log, _)| !new.contains(&log.number())) {
         match places.entry(log.number()) {
             Entry::Occupied(place) => logs[*place.get()].1.push(filter),

@@ -194,7 +194,7 @@ fn group_members_with_many_records_delay_no_subscription() {
 }
 
 #[test]
-fn large_subscription_does_not_delay_records_of_another_subscription() {
+fn large_subscription_does_not_delay_a_small_subscription() {
     let (node, server) = serve();
     create_topics(&node);
     node.publisher("watched").unwrap().publish("x").unwrap();
@@ -246,7 +246,7 @@ fn large_subscription_does_not_delay_records_of_a_group_member() {
 }
 
 #[test]
-fn end_of_a_nats_queue_subscription_to_many_topics_does_not_delay_another_session() {
+fn ending_a_large_queue_subscription_delays_no_other_session() {
     let (node, server) = serve_nats(|_| {});
     let create = |name: String| node.create_topic(&name, TopicConfig::default(), false).unwrap();
     let topics: Vec<_> = (0..1_000).map(|number| create(format!("queued.{number}"))).collect();

@@ -58,7 +58,7 @@ async fn payloads(stream: &mut Streaming<v1::SubscribeResponse>, count: usize) -
 }
 
 #[test]
-fn grpc_subscriber_of_overlapping_subjects_gets_each_record_once() {
+fn grpc_subscription_with_overlapping_subjects_has_no_duplicate() {
     run(async {
         let (node, server) = serve_grpc();
         node.create_topic("old.a", TopicConfig::default(), false).unwrap();
@@ -82,7 +82,7 @@ fn grpc_subscriber_of_overlapping_subjects_gets_each_record_once() {
 }
 
 #[test]
-fn grpc_subscriber_of_several_subjects_of_a_topic_resumes_at_its_position() {
+fn grpc_subscription_to_several_subjects_resumes_where_it_ended() {
     run(async {
         let (node, server) = serve_grpc();
         let config = TopicConfig { pattern: Some("wide.>".to_owned()), ..TopicConfig::default() };
