@@ -70,7 +70,9 @@ const INTRODUCTION: &str = "# Benchmarks\n\n`dunlin report` writes this page fro
      a measurement runs in the node; `brokered`: both sides are clients of the node; `spin`, `parked`: a waiting thread \
      polls, or sleeps; `apart`, `free`: each side has a processor core of its own, or may run on any core; `copied`, \
      `by_ref`: the log copies payloads, or refers to them; `document`, `sustained`: the number of messages is that of the \
-     document, or the run has a fixed duration.\n";
+     document, or the run has a fixed duration; `of=rate`: the scenario finds the highest rate with which \
+     subscribers keep up. The metric `holes` counts losses that subscribers detect by missing sequence \
+     numbers.\n";
 
 /// Returns the report in Markdown. `runs` must be sorted by date.
 pub fn markdown(runs: &[StoredRun]) -> String {

@@ -310,7 +310,8 @@ impl Publisher {
         for draft in drafts {
             let pushed = self.push(state, draft).and_then(|(_, bytes)| {
                 let fits = bytes <= self.shared.limits.run_bytes_max;
-                if fits { Ok(()) } else { Err(PublishError::Batch("the batch exceeds the largest message")) }
+                let too_large = "the batch is larger than a message may be: publish fewer records at once";
+                if fits { Ok(()) } else { Err(PublishError::Batch(too_large)) }
             });
             if let Err(error) = pushed {
                 state.lanes[lane].discard_batch();

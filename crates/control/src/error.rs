@@ -112,8 +112,8 @@ choice! {
         /// The command would enlarge the tenant's keys beyond the tenant's share of `state_bytes_max`.
         #[error(
             "the tenant's keys and values would take {bytes} bytes; the present limit for each tenant is \
-             {bytes_max} bytes (three times the part of kv.bytes_max that would remain free): delete keys, \
-             or raise kv.bytes_max"
+             {bytes_max} bytes: delete keys, or raise kv.bytes_max. A tenant may take at most three times as \
+             many bytes as remain free"
         )]
         NoShare { /// The tenant's bytes with the command.
             bytes: u64, /// The tenant's limit.

@@ -183,8 +183,8 @@ choice! {
         /// The tenant's tasks have reached the part of the memory that one tenant may use.
         #[error(
             "the tenant's tasks would take {bytes} bytes; the present limit for each tenant is {bytes_max} \
-             bytes (three times the part of tasks.bytes_max that would remain free): wait for tasks to end, \
-             or raise tasks.bytes_max"
+             bytes: wait for tasks to end, or raise tasks.bytes_max. A tenant may take at most three times \
+             as many bytes as remain free"
         )]
         NoShare { /// Bytes that the tenant's tasks would take.
             bytes: u64, /// Bytes that the tenant's tasks may take.

@@ -63,7 +63,7 @@ impl ExcessValues {
             TaskRefusal::Quota => {
                 let (field, Quota { reserved, soft, hard, burst }) = self.quota?;
                 Some(format!(
-                    "{refusal}; {field} has reserved {reserved}, soft {soft}, hard {hard}, burst {burst}"
+                    "{refusal}; {field}: reserved {reserved}, soft {soft}, hard {hard}, burst {burst}"
                 ))
             }
             _ => None,

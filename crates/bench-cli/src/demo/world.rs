@@ -302,7 +302,7 @@ impl WorldDemo<'_> {
         let (ticks, mut text) = (self.ticks(), String::new());
         for owned in &self.watcher.owned {
             let tick = ticks.iter().find(|(region, _)| *region == owned.region).map(|(_, tick)| *tick);
-            text += &format!("  {owned:?}, known to tick {tick:?}\n");
+            text += &format!("  {owned:?}, latest known tick: {tick:?}\n");
         }
         let output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         text + &output.iter().map(|line| format!("  {line}\n")).collect::<String>()

@@ -10,7 +10,7 @@ const HANDOVERS: &[(&str, ColumnValue)] = &[
     ("Border crossings offered", Metric("offered_per_s")),
     ("Handovers", Metric("handovers_per_s")),
     ("Per node", Metric("node_handovers_per_s")),
-    ("Share of the offered", Metric("offered_share")),
+    ("Handovers ÷ crossings offered", Metric("offered_share")),
     ("Lost", Metric("lost")),
     ("Prepare → taken, p50", Metric("p50_ns")),
     ("p99", Metric("p99_ns")),

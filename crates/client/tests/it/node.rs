@@ -264,7 +264,7 @@ fn remote_and_local_publishers_choose_the_same_partition() {
 }
 
 #[test]
-fn idle_publisher_delivers_every_sent_record() {
+fn subscriber_gets_records_sent_without_acknowledgements() {
     let running = RunningNode::start();
     let client = running.client();
     client.create_topic("t", &TopicConfig::default(), false).unwrap();

@@ -101,7 +101,7 @@ fn invisible_characters_are_allowed_in_old_topic_names_only() {
 }
 
 #[test]
-fn topic_without_its_file_is_refused_but_its_log_is_kept() {
+fn topic_with_a_missing_topic_file_is_refused_but_keeps_its_log() {
     let folder = tempfile::tempdir().unwrap();
     let text = write_topic(folder.path());
     let file = folder.path().join("topics/00000001.topic");

@@ -132,7 +132,7 @@ fn bitstamp_recordings_yield_the_expected_record_counts() {
 /// Later events prove that two orders in the opening book are phantoms. If the two orders are deleted, the book must
 /// never be crossed or locked at the end of a millisecond. If they are kept, the book is mostly crossed or locked.
 #[test]
-fn bitstamp_book_without_phantom_orders_is_never_crossed() {
+fn removing_phantom_orders_keeps_bitstamp_bids_below_asks() {
     for (evict_phantoms, phantoms_left) in [(false, true), (true, false)] {
         let options = RecordingOptions { evict_phantoms, ..RecordingOptions::default() };
         let (mut orders, mut seq, mut last_ns) = (Orders::new(Default::default()), 0, 0);

@@ -20,7 +20,7 @@ fn spot_count(simulation: &ScalerSimulation) -> usize {
 }
 
 #[test]
-fn spot_percentage_ignores_the_minimum_of_on_demand_workers() {
+fn spot_percentage_applies_beyond_the_on_demand_minimum() {
     let simulation = ScalerSimulation::settled(Policy { spot: SPOT, ..Policy::cloud(24, 50) });
     assert_eq!(spot_count(&simulation), 14);
 }

@@ -122,8 +122,9 @@ pub(super) fn check_incarnation(
     Err(HelloRefusal::permanent(format!(
         "the directory of node {node} is stale: the cluster recorded start number {} of the node, but the \
          last start from this directory was number {}. The directory is an older copy, or the node was \
-         started from a copy of it since. Start the node with its latest directory; if that directory is \
-         lost, run `dunlin cluster remove {node}`, empty this directory, and let the node join anew",
+         later started from a copy of the directory. Start the node with its latest directory; if that \
+         directory is lost, run `dunlin cluster remove {node}`, empty this directory, and let the node join \
+         anew",
         known.number,
         now.map_or(0, |now| now.number)
     )))

@@ -160,10 +160,10 @@ fn to_outcome(member: &ClusterMember, reply: StartReply) -> StartOutcome {
         )),
         StartReply::Stale { number } => StartOutcome::Refused(format!(
             "the directory of node {node} is stale: the cluster recorded start number {number} of the node, \
-             which was not from this directory (this start is number {own}). The directory is an older copy, \
-             or the node was started from a copy of it since. Start the node with its latest directory; if \
-             that directory is lost, run `dunlin cluster remove {node}`, empty this directory, and let the \
-             node join anew"
+             but that start is not in this directory's history (this start is number {own}). The directory \
+             is an older copy, or the node was later started from a copy of the directory. Start the node \
+             with its latest directory; if that directory is lost, run `dunlin cluster remove {node}`, empty \
+             this directory, and let the node join anew"
         )),
         StartReply::Elsewhere { leader } => {
             StartOutcome::Unknown(format!("the other node says that node {} is the leader", leader.node))

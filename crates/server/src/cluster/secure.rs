@@ -103,7 +103,7 @@ impl ClusterTls {
                 CertificateError::UnknownIssuer | CertificateError::BadSignature,
             )) => "the node at this address belongs to another cluster".to_owned(),
             Some(Error::AlertReceived(alert)) => format!(
-                "the node refuses this node's certificate \
+                "node {node} refuses this node's certificate \
                  ({alert:?})"
             ),
             Some(error) => error.to_string(),

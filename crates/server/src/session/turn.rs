@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turn_ends_after_enough_commands_or_one_large_scan() {
+    fn session_turn_ends_when_its_work_limit_is_reached() {
         let mut work = TurnWork::default();
         (1..WORK_PER_TURN).for_each(|_| work.add(1));
         assert!(!work.is_spent());

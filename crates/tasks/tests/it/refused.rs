@@ -171,7 +171,7 @@ fn refusal_text_names_the_field_that_is_too_long_or_invalid() {
         (
             TaskCommand::Tenant { tenant: TenantSettings { memory_bytes: quota, ..tenant } },
             "a quota needs reserved ≤ soft ≤ hard, and a burst needs a hard limit; \
-             memory_bytes has reserved 5, soft 6, hard 4, burst 1"
+             memory_bytes: reserved 5, soft 6, hard 4, burst 1"
                 .to_owned(),
         ),
     ];

@@ -200,7 +200,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn pattern_comparison_agrees_with_a_check_of_all_subjects(a in pattern_text(), b in pattern_text()) {
+    fn pattern_overlap_and_cover_match_a_brute_force_check(a in pattern_text(), b in pattern_text()) {
         let subjects = all_subjects();
         let both = subjects.iter().any(|s| naive(&a, s) && naive(&b, s));
         let all = subjects.iter().all(|s| !naive(&b, s) || naive(&a, s));

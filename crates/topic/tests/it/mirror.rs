@@ -214,7 +214,7 @@ fn metric_counts_lost_records_of_a_restarted_topic() {
 
 /// A node finds damage before it knows the topic.
 #[test]
-fn losses_found_before_the_topic_is_known_are_counted() {
+fn losses_recorded_before_reporting_starts_are_counted() {
     const RANGES: u64 = 200;
     let topic = Topic::new("t", Arc::new(config(64 << 10)), &budget(), MANUAL, 2).unwrap();
     for seq in (1..).step_by(3).take(RANGES as usize) {

@@ -114,7 +114,7 @@ fn sleeping_cursor_advances_over_records_of_other_subjects() {
 }
 
 #[test]
-fn skipped_records_cause_no_gap_for_a_sleeping_cursor() {
+fn cursor_reports_no_gap_for_records_of_other_subjects() {
     let topic = wide_topic(64 << 10);
     let mut subscriber = Subscriber::of(&topic, "users.1.>");
     subscriber.read();

@@ -109,7 +109,7 @@ fn async_reader_is_woken_by_every_record() {
 }
 
 #[test]
-fn parked_spinning_and_async_subscribers_miss_no_record() {
+fn blocking_and_async_subscribers_miss_no_record() {
     let topic = large_topic(RUNNING);
     let count = 5_000;
     let counted = Arc::new(AtomicUsize::new(0));

@@ -72,7 +72,7 @@ impl ReplicaVerdicts {
 
     pub fn sentence(&self) -> String {
         let equal = self.rows.len() - self.different();
-        format!("{equal} of {} replicas equal the oracle's books", self.rows.len())
+        format!("{equal} of {} replicas equal the expected books", self.rows.len())
     }
 
     pub fn write(&self, out: &mut impl Write, console: &Console) -> io::Result<()> {

@@ -43,7 +43,7 @@ fn single_node_delivers_each_revision_in_order() {
 }
 
 #[test]
-fn users_cannot_write_create_or_delete_the_topic_of_keys() {
+fn reserved_kv_topics_cannot_be_written_created_or_deleted() {
     let node = node();
     node.control().unwrap();
     assert!(node.publisher(KV).is_err());
@@ -246,7 +246,7 @@ fn lock_wait_fails_when_its_lease_or_its_queue_entry_ends() {
 }
 
 #[test]
-fn wait_for_a_lock_fails_after_a_release_by_the_same_lease() {
+fn lock_wait_fails_when_the_waiting_lease_sends_a_release() {
     let node = node();
     let control = node.control().unwrap();
     let holder = grant(control, 60_000);

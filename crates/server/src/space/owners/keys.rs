@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn owner_and_its_successors_may_have_the_newest_state() {
+    fn only_owner_and_successors_can_hold_the_newest_region_state() {
         let holders = |standby| claimed_by_first(standby).holders(RegionId(1));
         assert_eq!(holders(StandbyKey::complete(2, 7)), [1, 2].into());
         assert_eq!(holders(StandbyKey { before: Some(3), ..StandbyKey::complete(2, 7) }), [1, 3].into());
