@@ -14,7 +14,7 @@ use super::proto::dunlin as v1;
 use super::reader::{ReaderSetup, ResumePositions, SubscriptionReader};
 use super::translate::on_gap;
 use crate::access::SubscriptionAccess;
-use crate::session::turn::find_logs;
+use crate::session::turn::{find_logs, pause_after};
 
 /// Size of a batch if the request states none, bytes.
 const BATCH_BYTES_DEFAULT: usize = 32 << 10;
@@ -65,7 +65,7 @@ pub(super) async fn begin(
     let waiter = Waiter::new();
     let validity = connection.login.as_ref().map(SubscriptionAccess::of);
     let registration = connection.register_stream(&waiter)?;
-    let (mut logs, mut newcomers) = (Vec::new(), None::<Arc<NewLogs>>);
+    let (mut of_subjects, mut newcomers) = (LogsOfSubjects::default(), None::<Arc<NewLogs>>);
     let mut patterns = Vec::with_capacity(subjects.len());
     for subject in subjects {
         let pattern =
@@ -82,14 +82,19 @@ pub(super) async fn begin(
         let selected = connection.node.select_in_parts(&pattern, options.start, missing, shared_newcomers);
         let mut selected = selected.map_err(|error| Refused::from(&error))?;
         find_logs(&connection.node, &mut selected, limits.channels_max).await;
-        logs.extend(selected.logs);
+        if subjects.len() == 1 {
+            of_subjects.logs = selected.logs;
+        } else {
+            of_subjects.add(selected.logs).await;
+        }
+        if of_subjects.logs.len() > limits.channels_max {
+            return Err(Refused::limit("channels_max", limits.channels_max as u64));
+        }
         // A request may have many subjects.
         tokio::task::yield_now().await;
         patterns.push(pattern);
     }
-    if patterns.len() > 1 {
-        logs = each_once(logs, newcomers.as_deref());
-    }
+    let logs = of_subjects.combine(newcomers.as_deref()).await;
     options.is_literal = patterns.iter().all(Pattern::is_literal);
     if let Some(resumed) = &mut resumed
         && let Some(position) = resumed.remove(&(String::new(), 0))
@@ -114,22 +119,55 @@ pub(super) async fn begin(
     .await
 }
 
-/// Combines the logs that several subjects select, so that the subscription reads each log once. Leaves out logs that
-/// are also among `newcomers`: their topics were created while the subjects were selected, one after another.
-fn each_once(selected: LogsToRead, newcomers: Option<&NewLogs>) -> LogsToRead {
-    let new = newcomers.map(NewLogs::numbers).unwrap_or_default();
-    let mut logs: Vec<(Arc<Log>, Vec<Option<Filter>>)> = Vec::with_capacity(selected.len());
-    let mut places: HashMap<_, usize> = HashMap::with_capacity(selected.len());
-    for (log, filter) in selected.into_iter().filter(|(log, _)| !new.contains(&log.number())) {
-        match places.entry(log.number()) {
-            Entry::Occupied(place) => logs[*place.get()].1.push(filter),
-            Entry::Vacant(place) => {
-                place.insert(logs.len());
-                logs.push((log, vec![filter]));
+/// The logs that the subjects of a subscription select, so far. The subscription reads each log once.
+#[derive(Debug, Default)]
+struct LogsOfSubjects {
+    /// Each log once, with the filter of the first subject that selects it, or without a filter if one of the subjects
+    /// selects all its records.
+    logs: LogsToRead,
+    /// The index of each log in `logs`, by the log's number.
+    places: HashMap<u64, usize>,
+    /// The filters of further subjects, by the log's index in `logs`.
+    further: HashMap<usize, Vec<Option<Filter>>>,
+}
+
+impl LogsOfSubjects {
+    /// Adds the logs that another subject selects.
+    async fn add(&mut self, selected: LogsToRead) {
+        for (added, (log, filter)) in selected.into_iter().enumerate() {
+            match self.places.entry(log.number()) {
+                Entry::Occupied(place) => {
+                    let place = *place.get();
+                    let first = &mut self.logs[place].1;
+                    if filter.is_none() {
+                        *first = None;
+                        self.further.remove(&place);
+                    } else if first.is_some() {
+                        self.further.entry(place).or_default().push(filter);
+                    }
+                }
+                Entry::Vacant(place) => {
+                    place.insert(self.logs.len());
+                    self.logs.push((log, filter));
+                }
             }
+            pause_after(added).await;
         }
     }
-    logs.into_iter().map(|(log, filters)| (log, Filter::any_of(filters))).collect()
+
+    /// Combines the filters of each log. Leaves out logs that are also among `newcomers`: their topics were created
+    /// while the subjects were selected, one after another.
+    async fn combine(self, newcomers: Option<&NewLogs>) -> LogsToRead {
+        let LogsOfSubjects { mut logs, further, .. } = self;
+        for (combined, (place, mut filters)) in further.into_iter().enumerate() {
+            filters.push(logs[place].1.take());
+            logs[place].1 = Filter::any_of(filters);
+            pause_after(combined).await;
+        }
+        let new = newcomers.map(NewLogs::numbers).unwrap_or_default();
+        logs.retain(|(log, _)| !new.contains(&log.number()));
+        logs
+    }
 }
 
 fn start_of(request: &v1::SubscribeRequest) -> Result<(Start, Option<ResumePositions>), Refused> {

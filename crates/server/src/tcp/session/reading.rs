@@ -187,8 +187,9 @@ impl Session {
         let mut unread = std::mem::take(&mut self.unread);
         let taken = self.handle_messages(&unread);
         unread.advance(taken);
-        if !self.has_unhandled {
-            // The rest may wait for a long time, so it does not keep the memory of the handled messages.
+        // The rest may wait for a long time, so it does not keep the memory of the handled messages. A small rest is not
+        // charged, so it never keeps that memory.
+        if !self.has_unhandled || unread.len() <= UNCHARGED_UNREAD_BYTES_MAX {
             unread = BytesMut::from(&unread[..]);
         }
         self.end_handling(unread);
