@@ -328,8 +328,7 @@ def test_send_during_a_waiting_publish_keeps_the_loop_running() -> None:
         publisher = AsyncPublisher(caller, raw)
         await publisher.send(b"before")
         publishing = asyncio.create_task(publisher.publish(b"waits"))
-        while not raw.is_publishing.is_set():
-            await asyncio.sleep(0)
+        await asyncio.to_thread(raw.is_publishing.wait)
         sending = [asyncio.create_task(publisher.send(str(number).encode())) for number in range(20)]
         await asyncio.sleep(0)
         raw.has_continued.set()
@@ -346,8 +345,7 @@ def test_send_while_close_waits_does_not_block_the_event_loop() -> None:
         caller = _Caller()
         publisher = AsyncPublisher(caller, raw)
         closing = asyncio.create_task(publisher.close())
-        while not raw.is_publishing.is_set():
-            await asyncio.sleep(0)
+        await asyncio.to_thread(raw.is_publishing.wait)
         sending = asyncio.create_task(publisher.send(b"late"))
         await asyncio.sleep(0)
         raw.has_continued.set()

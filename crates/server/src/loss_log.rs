@@ -85,7 +85,7 @@ pub(crate) fn write(report: &LossReport) {
     );
 }
 
-/// What happened, and what to do.
+/// Says how the records were lost, and how an operator can get them back or prevent the loss.
 fn describe(cause: LossCause) -> &'static str {
     match cause {
         LossCause::Damaged => {

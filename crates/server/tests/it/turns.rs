@@ -193,6 +193,23 @@ fn group_members_with_many_records_delay_no_subscription() {
     assert!(delivered < GROUPS as usize * RECORDS / 2, "{delivered} records came before");
 }
 
+/// Sends the client's messages `bytes`, which begin a subscription or membership 1 with one record, and a large
+/// subscription 2. Checks that the record arrives before the node has begun subscription 2.
+fn assert_record_precedes_the_second_subscription(server: &Server, bytes: &[u8]) {
+    let mut peer = Peer::connect(server);
+    peer.stream.write_all(bytes).unwrap();
+    let mut next = || {
+        peer.next(|message| match message {
+            FromNode::Subscribed(subscribed) => Some(("subscribed", subscribed.subscription)),
+            FromNode::Batch(_) | FromNode::Deliver(_) => Some(("record", 1)),
+            _ => None,
+        })
+    };
+    assert_eq!(next(), Some(("subscribed", 1)));
+    assert_eq!(next(), Some(("record", 1)));
+    assert_eq!(next(), Some(("subscribed", 2)));
+}
+
 #[test]
 fn large_subscription_does_not_delay_a_small_subscription() {
     let (node, server) = serve();
@@ -210,18 +227,7 @@ fn large_subscription_does_not_delay_a_small_subscription() {
     })
     .encode(&mut bytes);
     subscribe_to_all(2).encode(&mut bytes);
-    let mut peer = Peer::connect(&server);
-    peer.stream.write_all(&bytes).unwrap();
-    let mut next = || {
-        peer.next(|message| match message {
-            FromNode::Subscribed(subscribed) => Some(("subscribed", subscribed.subscription)),
-            FromNode::Batch(_) => Some(("record", 1)),
-            _ => None,
-        })
-    };
-    assert_eq!(next(), Some(("subscribed", 1)));
-    assert_eq!(next(), Some(("record", 1)));
-    assert_eq!(next(), Some(("subscribed", 2)));
+    assert_record_precedes_the_second_subscription(&server, &bytes);
 }
 
 #[test]
@@ -231,18 +237,7 @@ fn large_subscription_does_not_delay_records_of_a_group_member() {
     node.publisher("jobs").unwrap().publish("x").unwrap();
     let mut bytes = join(1, "jobs", "g");
     subscribe_to_all(2).encode(&mut bytes);
-    let mut peer = Peer::connect(&server);
-    peer.stream.write_all(&bytes).unwrap();
-    let mut next = || {
-        peer.next(|message| match message {
-            FromNode::Subscribed(subscribed) => Some(("subscribed", subscribed.subscription)),
-            FromNode::Deliver(_) => Some(("record", 1)),
-            _ => None,
-        })
-    };
-    assert_eq!(next(), Some(("subscribed", 1)));
-    assert_eq!(next(), Some(("record", 1)));
-    assert_eq!(next(), Some(("subscribed", 2)));
+    assert_record_precedes_the_second_subscription(&server, &bytes);
 }
 
 #[test]

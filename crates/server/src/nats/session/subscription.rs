@@ -69,7 +69,7 @@ pub(super) struct StartingSubscription {
     pub(super) is_stale: bool,
 }
 
-/// What is left of a subscription that has ended: channels and memberships that still have to end.
+/// A subscription that has ended, but whose channels and memberships still have to end.
 #[derive(Debug)]
 pub(super) struct LeavingSubscription {
     pub(super) channels: BTreeSet<u32>,
