@@ -26,8 +26,8 @@ const SCANNED_PER_UNIT: usize = 4;
 /// Of a scan that is repeated in every turn, at most this many items are counted: an eighth of a turn's work.
 const REPEATED_SCAN_MAX: usize = SCANNED_PER_UNIT * WORK_PER_TURN / 8;
 
-/// The work that a session has done in its present turn. A session has one counter for its client's commands and one
-/// for deliveries, so that neither prevents the other.
+/// The work that a session has done in its present turn. A TCP or NATS session has one counter for its client's commands
+/// and one for deliveries, so that neither prevents the other.
 #[derive(Debug, Default)]
 pub(crate) struct TurnWork {
     units: usize,

@@ -75,7 +75,8 @@ use tasks::{TASK_RESULT, TaskRequests};
 /// to notify 1,000 subscribers. With 2, ten steps would be necessary, and each step may have to wait until its thread
 /// is free.
 const PASSED_WAKES_MAX: usize = 16;
-/// When a connection has closed, this many of its channels are ended before other sessions of the thread run.
+/// When a connection has closed, this many of its channels and this many of its memberships are ended before other
+/// sessions of the thread run.
 const CHANNELS_PER_POLL: usize = LOGS_PER_TURN;
 /// Above this many bytes of unsent output other than records, the session stops reading from the client.
 const CONTROL_BYTES_MAX: usize = 64 << 10;
@@ -103,8 +104,8 @@ pub(crate) struct Session {
     skip_bytes: usize,
     /// Whether `unread` begins with a complete message that the next turn handles.
     has_unhandled: bool,
-    /// The work of the client's messages in this turn. Published records do not count, because the number of bytes in a
-    /// read limits them.
+    /// The work of the client's messages in this turn. A message with records counts as one unit, and is handled even if
+    /// the turn's work is spent, because the number of bytes in a read limits such messages.
     commands: TurnWork,
     /// The work of deliveries in this turn, and of announcing logs and ending subscriptions.
     delivery: TurnWork,
